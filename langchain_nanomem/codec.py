@@ -1,0 +1,186 @@
+"""LangChain messages and readable records, each made from the other without loss.
+
+A record is a dictionary in the form of OpenAI's chat messages (``role``, ``content``,
+``name``, ``tool_calls``, ``tool_call_id``) and has, beside that, whatever LangChain's
+message holds beyond it, under LangChain's own names.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import langchain_core.messages as lc
+
+from langchain_nanomem.values import from_json, pack, to_json, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from langchain_core.messages import BaseMessage
+
+_ROLES: dict[str, type[BaseMessage]] = {
+    "user": lc.HumanMessage,
+    "assistant": lc.AIMessage,
+    "system": lc.SystemMessage,
+    "tool": lc.ToolMessage,
+    "function": lc.FunctionMessage,
+    "remove": lc.RemoveMessage,
+}
+_CLASSES: dict[str, tuple[type[BaseMessage], str | None]] = {
+    **{cls.__name__: (cls, role) for role, cls in _ROLES.items()},
+    "ChatMessage": (lc.ChatMessage, None),
+    "HumanMessageChunk": (lc.HumanMessageChunk, "user"),
+    "AIMessageChunk": (lc.AIMessageChunk, "assistant"),
+    "SystemMessageChunk": (lc.SystemMessageChunk, "system"),
+    "ToolMessageChunk": (lc.ToolMessageChunk, "tool"),
+    "FunctionMessageChunk": (lc.FunctionMessageChunk, "function"),
+    "ChatMessageChunk": (lc.ChatMessageChunk, None),
+}
+_BOOKKEEPING = frozenset({"role", "timestamp", "_class", "_calls", "_extra"})
+_OPENAI = ("name", "tool_calls", "tool_call_id")
+
+
+def encode(message: BaseMessage) -> dict[str, Any]:
+    """The record of `message`; `decode` makes an equal message of it.
+
+    Raises:
+        ValueError: Its class is not one of LangChain's own, so it could not be made again.
+    """
+    cls = type(message)
+    known, role = _CLASSES.get(cls.__name__, (None, None))
+    if known is not cls:
+        raise ValueError(
+            f"a message of class {cls.__module__}.{cls.__qualname__} cannot be stored: only "
+            "LangChain's own message classes can be restored. Convert it to one of them."
+        )
+    record: dict[str, Any] = {
+        "role": role or message.role,  # type: ignore[attr-defined]  # only ChatMessage has no fixed role
+        "content": message.content,
+    }
+    if _ROLES.get(record["role"], lc.ChatMessage) is not cls:
+        record["_class"] = cls.__name__
+    fields = _beyond_defaults(message)
+    if calls := fields.pop("tool_calls", None):
+        record |= _encode_tool_calls(calls)
+    record |= {name: fields.pop(name) for name in _OPENAI if name in fields}
+    record |= fields
+    if message.__pydantic_extra__:
+        record["_extra"] = dict(message.__pydantic_extra__)
+    return record
+
+
+def decode(record: Mapping[str, Any]) -> BaseMessage:
+    """The message of a record, its own or one that another program wrote in OpenAI's form.
+
+    Fields that no LangChain message has are kept in ``additional_kwargs``. Tool arguments
+    that are not a JSON object become ``invalid_tool_calls``, as LangChain itself does it.
+    """
+    role = str(record.get("role") or "user")
+    cls = _class_of(record, role)
+    defaults = _defaults(cls)
+    values: dict[str, Any] = {name: make() for name, make in defaults.items()}
+    foreign: dict[str, Any] = {}
+    for name, value in record.items():
+        if name in values and name != "type":
+            values[name] = value
+        elif name not in _BOOKKEEPING:
+            foreign[name] = value
+    if cls is lc.ChatMessage or cls is lc.ChatMessageChunk:
+        values["role"] = role
+    elif role == "developer":
+        foreign["__openai_role__"] = role  # LangChain's own mark for this role
+    values["content"] = _content(record.get("content"))
+    if record.get("tool_calls"):
+        values |= _decode_tool_calls(record)
+    if foreign:
+        values["additional_kwargs"] = {**values["additional_kwargs"], **foreign}
+    return cls.model_construct(**values, **record.get("_extra", {}))
+
+
+def _class_of(record: Mapping[str, Any], role: str) -> type[BaseMessage]:
+    if known := _CLASSES.get(str(record.get("_class"))):
+        return known[0]
+    if role == "developer":
+        return lc.SystemMessage
+    return _ROLES.get(role, lc.ChatMessage)
+
+
+def _content(content: Any) -> str | list[Any]:
+    if isinstance(content, (str, list)):
+        return content
+    return "" if content is None else to_json(pack(content, "content")).decode()
+
+
+@cache
+def _defaults(cls: type[BaseMessage]) -> dict[str, Callable[[], Any]]:
+    """A maker of the default of each field but the role; a required text defaults to ""."""
+    return {
+        name: _maker(field.default_factory, field.get_default() if not field.is_required() else "")
+        for name, field in cls.model_fields.items()
+        if name != "role"
+    }
+
+
+def _maker(factory: Any, default: Any) -> Callable[[], Any]:
+    return factory or (lambda: default)
+
+
+def _beyond_defaults(message: BaseMessage) -> dict[str, Any]:
+    defaults = _defaults(type(message))
+    return {
+        name: value
+        for name, value in message.__dict__.items()
+        if name not in {"content", "type", "role"} and value != defaults[name]()
+    }
+
+
+def _encode_tool_calls(calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """OpenAI's form of the calls; and the calls themselves where that form can't hold them."""
+    encoded = {"tool_calls": [_openai_call(call) for call in calls]}
+    if not all(_is_regular(call) for call in calls):
+        encoded["_calls"] = calls
+    return encoded
+
+
+def _is_regular(call: dict[str, Any]) -> bool:
+    return (
+        call.keys() == {"name", "args", "id", "type"}
+        and call["type"] == "tool_call"
+        and isinstance(call["args"], dict)
+    )
+
+
+def _openai_call(call: dict[str, Any]) -> dict[str, Any]:
+    arguments = to_json(pack(call.get("args"), "tool_calls")).decode("utf-8", "surrogatepass")
+    return {
+        "id": call.get("id"),
+        "type": "function",
+        "function": {"name": call.get("name"), "arguments": arguments},
+    }
+
+
+def _decode_tool_calls(record: Mapping[str, Any]) -> dict[str, Any]:
+    if "_calls" in record:
+        return {"tool_calls": record["_calls"]}
+    valid, invalid = [], list(record.get("invalid_tool_calls", ()))
+    for call in record["tool_calls"]:
+        function = call.get("function") or {}
+        args = _arguments(function.get("arguments"))
+        common = {"name": function.get("name", ""), "id": call.get("id")}
+        if args is None:
+            text = str(function.get("arguments"))
+            error = "the arguments are not a JSON object"
+            invalid.append({**common, "args": text, "error": error, "type": "invalid_tool_call"})
+        else:
+            valid.append({**common, "args": args, "type": "tool_call"})
+    return {"tool_calls": valid, "invalid_tool_calls": invalid}
+
+
+def _arguments(arguments: Any) -> dict[str, Any] | None:
+    if isinstance(arguments, str):
+        try:
+            arguments = unpack(from_json(arguments.encode("utf-8", "surrogatepass") or b"{}"))
+        except ValueError:
+            return None
+    return arguments if isinstance(arguments, dict) else None

@@ -1,0 +1,62 @@
+"""What can go wrong, as one tree.
+
+::
+
+    NanomemError
+    ├── CorruptRecordError       a file holds something that cannot be read
+    ├── UnsupportedFormatError   a file was written by a newer version
+    ├── SessionNotFoundError     a session was deleted while an object of it was held
+    ├── ConsolidationError       the model gave no usable memory
+    └── ScopeError               whose memory it is cannot be told, or it is another's
+
+Wrong arguments are ``ValueError``. ``OSError`` and the model's own errors pass
+through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class NanomemError(Exception):
+    """Base of every error that is this package's own."""
+
+
+class CorruptRecordError(NanomemError):
+    """A file holds something that cannot be read. It is left exactly as it was.
+
+    Args:
+        path: The damaged file.
+        line_number: The damaged line, counted from 1.
+        reason: What is wrong with it.
+        remedy: What a person can do about it.
+    """
+
+    path: Path
+    """The damaged file."""
+    line_number: int
+    """The damaged line, counted from 1."""
+
+    def __init__(self, path: Path, line_number: int, reason: str, remedy: str) -> None:
+        super().__init__(f"{path}, line {line_number}: {reason}. Nothing was changed. {remedy}")
+        self.path = path
+        self.line_number = line_number
+
+
+class UnsupportedFormatError(NanomemError):
+    """A file was written by a newer version of this package."""
+
+
+class SessionNotFoundError(NanomemError):
+    """A session was deleted, or replaced, while an object of it was still held."""
+
+
+class ConsolidationError(NanomemError):
+    """The model gave nothing that can be kept as memory, or there is no room to ask it."""
+
+
+class ScopeError(NanomemError):
+    """It cannot be told whose memory is meant, or the session belongs to someone else."""

@@ -1,0 +1,181 @@
+"""Plain files, used safely: names, modes, atomic replacement, locks between processes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+_READABLE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
+_MAX_NAME_BYTES = 200  # leaves room for an ending below the 255 of common file systems
+# Names that Windows gives to devices, whatever their ending:
+# https://learn.microsoft.com/windows/win32/fileio/naming-a-file
+_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
+)
+_LOCK_POLL_SECONDS = 0.002
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def file_stem(key: str) -> str:
+    """A readable file name for `key`; distinct keys never share one, on any common disk.
+
+    Lower-case letters, digits, ``_``, ``-`` and ``.`` stand for themselves, every other
+    byte of the UTF-8 text becomes ``%xx``. Case is part of the key, so a capital letter is
+    encoded too. A long name is cut and ends in a hash of the whole key.
+
+    Raises:
+        ValueError: `key` is empty, no string, or not encodable as UTF-8.
+    """
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"a key must be a string that is not empty, not {key!r}")
+    try:
+        raw = key.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"the key {key!r} is not valid Unicode; use another key") from None
+    stem = "".join(chr(b) if chr(b) in _READABLE else f"%{b:02x}" for b in raw)
+    if stem[0] == "." or stem.split(".", 1)[0] in _DEVICES:
+        stem = f"%{ord(stem[0]):02x}{stem[1:]}"
+    if len(stem) > _MAX_NAME_BYTES:
+        stem = f"{stem[:120]}~{hashlib.sha256(raw).hexdigest()[:40]}"
+    return stem
+
+
+def make_directory(path: Path) -> None:
+    """Create `path` and its parents, readable by the owner alone; an existing one is kept."""
+    if path.is_dir():
+        return
+    missing = [path, *path.parents]
+    for directory in reversed([p for p in missing if not p.exists()]):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=DIRECTORY_MODE)
+            sync_directory(directory.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a creation, renaming or deletion in `path` survive a power loss, where possible."""
+    if os.name == "nt":  # pragma: no cover - directories can't be synced there
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A file descriptor of `path`, which must not be a symbolic link.
+
+    Raises:
+        OSError: It can't be opened, or is a symbolic link.
+    """
+    if path.is_symlink():
+        raise OSError(
+            f"{path} is a symbolic link: refused, since it could lead out of the workspace. "
+            "Replace it by the file itself."
+        )
+    flags |= _NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    return os.open(path, flags, FILE_MODE)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole content of `path`.
+
+    Raises:
+        OSError: It is missing, can't be read, or is a symbolic link.
+    """
+    fd = open_file(path, os.O_RDONLY)
+    try:
+        with os.fdopen(fd, "rb", closefd=False) as file:  # a directory opens, then raises here
+            return file.read()
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of `content` at the descriptor's position, in as few calls as the system allows."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` in place of what `path` held: readers see the old or the new, never a mix.
+
+    Raises:
+        OSError: It could not be written; `path` is as it was, nothing else is left behind.
+    """
+    if path.is_symlink():
+        raise OSError(f"{path} is a symbolic link: refused. Replace it by the file itself.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+class LockDirectory:
+    """Locks by name, between threads and between processes, as empty files in one directory.
+
+    The files stay: removing a lock file while another process waits for it would give
+    the same lock to two holders.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._threads: WeakValueDictionary[str, _NamedLock] = WeakValueDictionary()
+
+    @contextlib.contextmanager
+    def hold(self, stem: str) -> Iterator[None]:
+        """Hold the lock called `stem` (a file stem). A thread may hold it more than once."""
+        with self._guard:
+            lock = self._threads.get(stem)
+            if lock is None:
+                make_directory(self._path)
+                lock = self._threads[stem] = _NamedLock(self._path / f"{stem}.lock")
+        with lock.thread, lock.process:
+            yield
+
+
+class _NamedLock:
+    """A lock for the threads of this process around one for the processes of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.thread = threading.RLock()
+        self.process = FileLock(
+            path, mode=FILE_MODE, thread_local=False, poll_interval=_LOCK_POLL_SECONDS
+        )
+
+
+__all__ = [
+    "LockDirectory",
+    "file_stem",
+    "make_directory",
+    "open_file",
+    "read_bytes",
+    "replace_file",
+    "sync_directory",
+    "write_all",
+]

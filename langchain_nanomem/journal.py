@@ -1,0 +1,106 @@
+"""The narrow waist: an append-only list of records for each key.
+
+A back end implements `Journal` and nothing else, and has sessions, chat history,
+checkpoints and consolidation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+Record = dict[str, Any]
+
+
+class Position(NamedTuple):
+    """How far a journal was read, and what stood there, so that a replacement is noticed."""
+
+    offset: int
+    mark: bytes
+
+
+ORIGIN = Position(0, b"")
+Reading = tuple[list[Record], Position]
+
+
+class JournalInfo(NamedTuple):
+    """What a listing tells of a journal."""
+
+    key: str
+    first_record: Record
+    updated_at: datetime
+    """When it was last written, in UTC."""
+    size_bytes: int
+    place: str
+    """Where it lies, for people."""
+
+
+Journals = list[JournalInfo]
+
+
+class ReplacedError(Exception):
+    """The journal is no longer the one that the position was taken of. Read it anew."""
+
+
+class Journal(ABC):
+    """Append-only lists of records, one a key. All methods may be called from any thread."""
+
+    @abstractmethod
+    def append(
+        self,
+        key: str,
+        records: Sequence[Record],
+        *,
+        expected_end: Position | None = None,
+        durable: bool = True,
+    ) -> Position:
+        """Put `records` at the end: all of them or, whatever happens, none.
+
+        Args:
+            key: Whose journal; it begins to exist with its first record.
+            records: What to append, in order.
+            expected_end: Append only if this is still the end.
+            durable: Return only when a power loss can't take them back.
+
+        Returns:
+            The new end.
+
+        Raises:
+            ReplacedError: The end is another than `expected_end`; nothing was written.
+            ValueError: A record can't be stored; nothing was written.
+            OSError: It could not be written; the journal is as it was.
+        """
+
+    @abstractmethod
+    def read(self, key: str, start: Position = ORIGIN) -> Reading:
+        """The records behind `start`, oldest first, and the end. A missing journal is empty.
+
+        Raises:
+            ReplacedError: `start` is no position of this journal (any more).
+            CorruptRecordError: A record can't be read.
+        """
+
+    @abstractmethod
+    def rewrite(self, key: str, records: Sequence[Record]) -> Position:
+        """Put `records` in place of all that the journal held; readers see the old or the new."""
+
+    @abstractmethod
+    def delete(self, key: str) -> bool:
+        """Remove the journal and note when; False where there was none."""
+
+    @abstractmethod
+    def deleted_at(self, key: str) -> datetime | None:
+        """When a journal of this key was last deleted, in UTC; None if never."""
+
+    @abstractmethod
+    def list(self) -> Journals:
+        """All journals, in the order of their keys."""
+
+    @abstractmethod
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        """Exclude all others, in this process and elsewhere. A thread may enter it again."""

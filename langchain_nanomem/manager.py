@@ -1,0 +1,433 @@
+"""Sessions, made and kept: the factory and the repository of `Session`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from langchain_nanomem.codec import encode
+from langchain_nanomem.errors import ScopeError, SessionNotFoundError
+from langchain_nanomem.file_journal import FileJournal
+from langchain_nanomem.journal import Journal, Record, ReplacedError
+from langchain_nanomem.records import FORMAT_VERSION, SessionRecords, copy_record, digest
+from langchain_nanomem.session import Session, parse_timestamp, utc_now
+from langchain_nanomem.values import dump_record
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from langchain_core.messages import BaseMessage
+
+_RESERVED = ("_type", "_n", "_more")
+
+
+class _Origin(NamedTuple):
+    """What the journal held when a session was last read or written."""
+
+    existed: bool
+    uid: str | None
+    view: list[int]
+    pointer: int
+    metadata: bytes
+    updated_at: datetime
+
+
+class SessionManager:
+    """Makes sessions, and keeps them in a journal.
+
+    Safe between threads, between managers, and, as far as the journal is, between processes.
+
+    Args:
+        workspace: A directory, or a `Journal`.
+        max_cached_sessions: How many sessions are kept in memory though nobody holds them.
+    """
+
+    journal: Journal
+
+    def __init__(
+        self, workspace: str | os.PathLike[str] | Journal, *, max_cached_sessions: int = 64
+    ) -> None:
+        self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
+        self._max_cached = max_cached_sessions
+        self._guard = threading.RLock()
+        self._live: WeakValueDictionary[str, Session] = WeakValueDictionary()
+        self._recent: OrderedDict[str, tuple[SessionRecords, Session | None]] = OrderedDict()
+
+    # --- sessions ---
+
+    def get_or_create(self, key: str) -> Session:
+        """The session of `key`: the same object for as long as anyone holds it.
+
+        What others appended meanwhile is in it. A new one is on disk only once it is saved.
+
+        Raises:
+            ValueError: `key` can't name a session.
+            CorruptRecordError: Its file is damaged; it was left as it is.
+            OSError: Its file can't be read. It is never taken for an empty one.
+        """
+        with self.reading(key) as records, self._guard:
+            session = self._live.get(key)
+            if session is None:
+                session = self._live[key] = Session(key)
+                _load(session, records)
+            elif session._origin is not None:
+                _catch_up(session, records)
+            self._recent[key] = (records, session)
+            return session
+
+    def save(self, session: Session) -> None:
+        """Append what is new in `session`: messages, pointer, metadata. All of it, or nothing.
+
+        What others appended meanwhile comes before it, in `session` too.
+
+        Raises:
+            ValueError: An older message was changed or removed, a message can't be stored,
+                or the session is a graph's thread. Nothing was written.
+            SessionNotFoundError: The session was deleted meanwhile.
+            OSError: It could not be written; the earlier messages are safe, save again.
+        """
+        with self.writing(session.key) as records:
+            self._check_same(session, records)
+            if session._cleared:
+                self.erase(session.key)
+            _check_unchanged(session, records)
+            fresh = session.messages[session._saved :]
+            if fresh and records.is_thread:
+                raise ValueError(_BELONGS_TO_GRAPH.format(key=session.key))
+            lines = _message_lines(records, fresh)
+            metadata = _changed_metadata(session, records)
+            if lines or metadata != records.header:
+                self.commit(records, [*lines, metadata])
+            session._cleared = False
+            _merge(session, records, len(fresh))
+        with self._guard:
+            self._live[session.key] = session
+
+    def invalidate(self, key: str) -> None:
+        """Forget what is cached of `key`; the next `get_or_create` reads it from the disk."""
+        with self._guard:
+            self._recent.pop(key, None)
+            self._live.pop(key, None)
+
+    def list_sessions(self) -> list[dict[str, Any]]:
+        """All sessions, the one last written first.
+
+        Each as a dictionary: ``key``; ``created_at`` and ``updated_at``, aware datetimes in
+        UTC (``created_at`` None where it is not known); ``size_bytes``; ``path``.
+        """
+        infos = sorted(self.journal.list(), key=lambda info: info.updated_at, reverse=True)
+        return [
+            {
+                "key": info.key,
+                "created_at": parse_timestamp(info.first_record.get("created_at")),
+                "updated_at": info.updated_at,
+                "size_bytes": info.size_bytes,
+                "path": info.place,
+            }
+            for info in infos
+        ]
+
+    def delete(self, key: str) -> bool:
+        """Remove the session and all that is known of it; False where there was none.
+
+        An object of it that is still held can't be saved any more.
+        """
+        with self.journal.lock(key), self._guard:
+            session = self._live.get(key)
+            if session is not None:
+                session._origin = _DELETED
+            self.invalidate(key)
+            return self.journal.delete(key)
+
+    # --- for chat history, graphs and consolidation ---
+
+    @contextlib.contextmanager
+    def reading(self, key: str) -> Iterator[SessionRecords]:
+        """The records of `key` as they are now, held still until the block ends."""
+        records = self._cached(key)
+        with records.guard:
+            self._refresh(records)
+            yield records
+
+    @contextlib.contextmanager
+    def writing(self, key: str) -> Iterator[SessionRecords]:
+        """The same, with everyone else kept from writing until the block ends."""
+        with self.journal.lock(key), self.reading(key) as records:
+            yield records
+
+    def commit(
+        self, records: SessionRecords, new: Sequence[Record], *, durable: bool = True
+    ) -> None:
+        """Append `new` and fold it. Inside `writing` only.
+
+        A journal begins with a metadata record, which names its key.
+        """
+        if not records.exists and new[0].get("_type") != "metadata":
+            heads = [record for record in new if record.get("_type") == "metadata"]
+            new = [*(heads or [_metadata(records, utc_now())]), *new]
+        self.journal.append(records.key, new, expected_end=records.end, durable=durable)
+        self._refresh(records)
+
+    def append_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
+        """Append LangChain messages to a session that is no graph's thread, in one write.
+
+        A message whose id is already there is skipped if it is equal.
+
+        Raises:
+            ValueError: A message of the same id differs, one can't be stored, or the session
+                is a graph's thread. Nothing was written.
+        """
+        with self.writing(key) as records:
+            if records.is_thread:
+                raise ValueError(_BELONGS_TO_GRAPH.format(key=key))
+            fresh = _without_known(records, messages)
+            if fresh:
+                lines = _message_lines(records, fresh)
+                self.commit(records, [*lines, _metadata(records, utc_now())])
+
+    def record_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
+        """Append those of a graph's messages that the journal has not; others stay as they are."""
+        encoded = [_stamped(encode(message)) for message in messages]
+        with self.writing(key) as records:
+            known = records.message_digests
+            fresh = {digest(record): record for record in encoded}
+            missing = [record for name, record in fresh.items() if name not in known]
+            if missing:
+                self.commit(records, _message_lines(records, missing))
+
+    def bind_scope(self, key: str, scope: tuple[str, ...]) -> None:
+        """Bind the session to whose memory it uses, at its first use and for good.
+
+        Raises:
+            ScopeError: It is bound to another scope.
+        """
+        with self.reading(key) as records:
+            bound = records.scope
+        if bound is None:
+            with self.writing(key) as records:
+                bound = records.scope
+                if bound is None:
+                    header = {**_metadata(records, utc_now()), "scope": list(scope)}
+                    self.commit(records, [header])
+                    return
+        if bound != scope:
+            raise ScopeError(
+                f"session {key!r} belongs to {_named(bound)}, not to {_named(scope)}. Use another "
+                "thread_id or session_id: a session is never shared between scopes."
+            )
+
+    def erase(self, key: str) -> None:
+        """Empty the session on disk: messages, checkpoints and all; who it belongs to stays."""
+        with self.writing(key) as records:
+            if records.exists:
+                scope, metadata = records.header.get("scope"), records.header.get("metadata")
+                self.journal.delete(key)
+                self._refresh(records)
+                header = _metadata(records, utc_now())
+                header |= {} if scope is None else {"scope": scope}
+                self.commit(records, [header | ({"metadata": metadata} if metadata else {})])
+
+    def _cached(self, key: str) -> SessionRecords:
+        with self._guard:
+            records, session = self._recent.pop(key, (None, None))
+            records = records or SessionRecords(key)
+            self._recent[key] = (records, session)
+            while len(self._recent) > self._max_cached:
+                self._recent.popitem(last=False)
+            return records
+
+    def _refresh(self, records: SessionRecords) -> None:
+        try:
+            new, end = self.journal.read(records.key, records.end)
+        except ReplacedError:
+            records.reset()
+            new, end = self.journal.read(records.key)
+        except BaseException:
+            records.reset()
+            raise
+        records.fold(new, end)
+
+    def _check_same(self, session: Session, records: SessionRecords) -> None:
+        origin = session._origin
+        if origin is None and records.exists:
+            raise ValueError(
+                f"session {session.key!r} exists already: get it from get_or_create, not from "
+                "Session(). Nothing was written."
+            )
+        if origin is not None and origin.existed and not _is_same(origin, records):
+            raise SessionNotFoundError(
+                f"session {session.key!r} was deleted while this object of it was held. Nothing "
+                "was written; get_or_create gives a new one."
+            )
+
+
+_DELETED = _Origin(True, "deleted", [], 0, b"", utc_now())  # noqa: FBT003 - a record of fields
+_BELONGS_TO_GRAPH = (
+    "session {key!r} is a graph's thread: its messages are those of the graph's state. "
+    "Change them with graph.update_state(config, {{'messages': [...]}}). Nothing was written."
+)
+
+
+def _is_same(origin: _Origin, records: SessionRecords) -> bool:
+    return records.exists and origin.uid in {None, records.uid}
+
+
+def _message_lines(records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
+    return [_line(records, place, record) for place, record in enumerate(fresh)]
+
+
+def _line(records: SessionRecords, place: int, record: Record) -> Record:
+    """The message line for `record`, the `place`-th new one."""
+    where = f"message {place} of those new in session {records.key!r}"
+    if not isinstance(record, dict):
+        raise ValueError(f"{where} is no dictionary but {record!r:.80}")  # noqa: TRY004 - bad content
+    if reserved := [name for name in _RESERVED if name in record]:
+        raise ValueError(f"{where}: the field {reserved[0]!r} is reserved; name it otherwise")
+    try:
+        dump_record(record)
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be stored: {error} Nothing was written.") from error
+    return {**record, "_n": records.next_number + place}
+
+
+def _stamped(record: Record) -> Record:
+    """With the time it was said: what the message itself tells, else the present."""
+    told = parse_timestamp((record.get("additional_kwargs") or {}).get("timestamp"))
+    stamp = (told or utc_now()).isoformat()
+    return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
+
+
+def _without_known(records: SessionRecords, messages: Sequence[BaseMessage]) -> list[Record]:
+    """The records of those messages whose id is not there yet."""
+    fresh: dict[Any, Record] = {}
+    for place, record in enumerate(_stamped(encode(message)) for message in messages):
+        message_id = record.get("id")
+        number = records.message_ids.get(message_id or "")
+        known = fresh.get(message_id) if number is None else records.elements[number]
+        if message_id is None:
+            fresh[place] = record
+        elif known is None:
+            fresh[message_id] = record
+        elif digest(known) != digest(record):
+            raise ValueError(
+                f"session {records.key!r} already has another message of id {message_id!r}; "
+                "messages are never changed. Give the new one another id, or none."
+            )
+    return list(fresh.values())
+
+
+def _metadata(records: SessionRecords, updated_at: datetime) -> Record:
+    """The metadata record that says what holds now."""
+    header = records.header
+    created_at = records.moment("created_at") or updated_at
+    return {
+        "_type": "metadata",
+        "v": FORMAT_VERSION,
+        "key": records.key,
+        "uid": header.get("uid") or secrets.token_hex(4),
+        "created_at": created_at.isoformat(),
+        "updated_at": updated_at.isoformat(),
+        "last_consolidated": records.pointer(records.view()),
+    }
+
+
+def _changed_metadata(session: Session, records: SessionRecords) -> Record:
+    """The metadata record with what was changed in `session` since it was read or written."""
+    origin = session._origin
+    header = _metadata(records, session.updated_at)
+    if not records.exists:
+        header["created_at"] = session.created_at.isoformat()
+    if session.last_consolidated != (origin.pointer if origin else 0):
+        header["last_consolidated"] = _checked_pointer(session)
+    if dump_record(session.metadata) != (origin.metadata if origin else b"{}"):
+        header["metadata"] = session.metadata
+    if session.scope is not None:
+        header["scope"] = list(session.scope)
+    return {**records.header, **header}
+
+
+def _checked_pointer(session: Session) -> int:
+    pointer, count = session.last_consolidated, len(session.messages)
+    if type(pointer) is not int or not 0 <= pointer <= count:
+        raise ValueError(
+            f"last_consolidated of session {session.key!r} must be a number of its {count} "
+            f"messages, not {pointer!r}. Nothing was written."
+        )
+    return pointer
+
+
+def _check_unchanged(session: Session, records: SessionRecords) -> None:
+    origin = session._origin
+    saved = session._saved
+    numbers = origin.view[:saved] if origin else []
+    for place, number in enumerate(numbers):
+        if place >= len(session.messages) or session.messages[place] != records.elements[number]:
+            raise ValueError(
+                f"message {place} of session {session.key!r} was changed or removed after it was "
+                "saved: messages are only ever appended. Nothing was written; invalidate() the "
+                "session to get it back, or clear() it to start anew."
+            )
+
+
+def _note(session: Session, records: SessionRecords, view: list[int]) -> None:
+    session.created_at = records.moment("created_at") or session.created_at
+    session.updated_at = records.moment("updated_at") or session.updated_at
+    session.last_consolidated = records.pointer(view)
+    session.scope = records.scope
+    session._saved = len(view)
+    session._origin = _Origin(
+        records.exists,
+        records.uid,
+        view,
+        session.last_consolidated,
+        dump_record(session.metadata),
+        session.updated_at,
+    )
+
+
+def _load(session: Session, records: SessionRecords) -> None:
+    """Fill `session` with what the journal holds."""
+    view = records.view()
+    session.messages[:] = [copy_record(records.elements[number]) for number in view]
+    session.metadata = copy_record(records.header.get("metadata") or {})
+    _note(session, records, view)
+
+
+def _catch_up(session: Session, records: SessionRecords) -> None:
+    """Take in what others wrote, into a session in which nothing was changed meanwhile."""
+    origin = session._origin
+    unchanged = (
+        len(session.messages) == session._saved
+        and session.last_consolidated == origin.pointer
+        and dump_record(session.metadata) == origin.metadata
+    )
+    if unchanged and not session._cleared:
+        if origin.existed and _is_same(origin, records):
+            _merge(session, records, 0)
+        else:
+            _load(session, records)
+
+
+def _merge(session: Session, records: SessionRecords, own: int) -> None:
+    """Note that `own` messages at the end were written, and take in those of others before."""
+    view = records.view()
+    saved = session._saved
+    known = session._origin.view[:saved] if session._origin else []
+    if view[:saved] != known:  # a graph went on from another branch
+        _load(session, records)
+        return
+    others = [copy_record(records.elements[number]) for number in view[saved : len(view) - own]]
+    session.messages[saved:saved] = others
+    if "metadata" in records.header:
+        session.metadata = copy_record(records.header["metadata"])
+    _note(session, records, view)
+
+
+def _named(scope: tuple[str, ...]) -> str:
+    return f"the scope {'/'.join(scope)!r}" if scope else "the workspace's own scope"

@@ -1,0 +1,185 @@
+"""MEMORY.md: read with its version, replaced atomically, its earlier versions kept.
+
+A replacement is first staged beside the file, then what it replaces is archived, then the staged
+file is renamed over the old one. So a change that is archived and no longer staged was made, and
+whatever crashes in between, that can be told exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
+from urllib.parse import unquote
+
+from langchain_nanomem import files
+from langchain_nanomem.history_log import decode
+
+_ARCHIVED_NAME = re.compile(
+    r"MEMORY-(?P<time>[0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(?P<version>[0-9a-f]{32})"
+    r"(?:-(?P<change>.+))?\.md"
+)
+_TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
+_MAX_CHANGE_LENGTH = 100
+_NOT_UTF8 = (
+    "Save the file as UTF-8, or bring an earlier version back with restore_long_term, which "
+    "keeps the damaged one in the archive."
+)
+
+
+@dataclass(frozen=True)
+class MemoryVersion:
+    """MEMORY.md as it was at one moment."""
+
+    text: str
+    """The whole text; empty for a missing file."""
+    version: str
+    """A hash of the content: equal for equal content, empty for a missing file."""
+
+
+@dataclass(frozen=True)
+class ArchivedVersion:
+    """An earlier MEMORY.md, kept when it was replaced."""
+
+    version: str
+    """The hash of its content, as in `MemoryVersion`."""
+    archived_at: datetime
+    """When it was replaced (aware, UTC)."""
+    path: Path
+    """Where it is kept."""
+    change_id: str | None
+    """What it was replaced by, as given to `MemoryStore.replace_long_term`. A very long id is
+    cut here and ends in a hash."""
+
+    def read_text(self) -> str:
+        """The whole text, read from the disk.
+
+        Raises:
+            CorruptRecordError: It was archived as it was, and that is not UTF-8.
+            OSError: It can't be read.
+        """
+        return decode(self.path, files.read_bytes(self.path), "Open it with another encoding.")
+
+
+class MemoryFile:
+    """One MEMORY.md and its archive. Whoever writes holds the lock of the scope.
+
+    Args:
+        path: The file; its archive is the directory ``archive`` beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.archive_path = path.with_name("archive")
+
+    def content(self) -> bytes | None:
+        """The bytes of the file; None when it is missing.
+
+        Raises:
+            OSError: It can't be read, or is a symbolic link.
+        """
+        try:
+            return files.read_bytes(self._path)
+        except FileNotFoundError:
+            return None
+
+    def current(self) -> MemoryVersion:
+        """The text of the file and its version.
+
+        Raises:
+            CorruptRecordError: The file is not UTF-8.
+            OSError: It can't be read, or is a symbolic link.
+        """
+        content = self.content()
+        text = "" if content is None else decode(self._path, content, _NOT_UTF8)
+        return MemoryVersion(text, version_of(content))
+
+    def versions(self) -> list[ArchivedVersion]:
+        """The archived versions, newest first."""
+        try:
+            names = sorted((path.name for path in self.archive_path.iterdir()), reverse=True)
+        except FileNotFoundError:
+            return []
+        matches = filter(None, map(_ARCHIVED_NAME.fullmatch, names))
+        return [kept for match in matches if (kept := self._archived(match))]
+
+    def is_made(self, change: str) -> bool:
+        """Whether the change of this stem was made, now or before."""
+        return bool(self._archived_by(change)) and not self._staged_path(change).exists()
+
+    def replace(self, content: bytes, base: bytes | None, change: str | None = None) -> bool:
+        """Put `content` in place of `base`, which is archived; False when a person was faster.
+
+        A change that is made already must not be made again.
+
+        Raises:
+            OSError: It could not be written; the file is as it was.
+        """
+        for stale in self._archived_by(change) if change else ():  # of an attempt that crashed
+            stale.unlink()
+        files.make_directory(self.archive_path)
+        staged, kept = self._staged_path(change), self._new_archive_path(base, change)
+        files.replace_file(staged, content)
+        try:
+            if base is not None or change:
+                files.replace_file(kept, base or b"")
+            if self.content() == base:
+                staged.replace(self._path)
+        finally:
+            is_replaced = not _withdraw(staged, kept)
+        files.sync_directory(self._path.parent)
+        return is_replaced
+
+    def _archived(self, match: re.Match[str]) -> ArchivedVersion | None:
+        try:
+            archived_at = datetime.strptime(match["time"], _TIME_FORMAT).replace(tzinfo=UTC)
+        except ValueError:  # renamed by a person
+            return None
+        change_id = None if match["change"] is None else unquote(match["change"])
+        path = self.archive_path / match[0]
+        return ArchivedVersion(match["version"], archived_at, path, change_id)
+
+    def _archived_by(self, change: str) -> list[Path]:
+        def is_its(path: Path) -> bool:
+            match = _ARCHIVED_NAME.fullmatch(path.name)
+            return match is not None and match["change"] == change
+
+        return [kept.path for kept in self.versions() if is_its(kept.path)]
+
+    def _staged_path(self, change: str | None) -> Path:
+        return self._path.with_name(f".MEMORY.md.{change or '+'}.pending")  # no stem is a plus
+
+    def _new_archive_path(self, base: bytes | None, change: str | None) -> Path:
+        parts = [f"{datetime.now(UTC):{_TIME_FORMAT}}", version_of(base or b"")]
+        return self.archive_path / f"MEMORY-{'-'.join([*parts, *([change] if change else [])])}.md"
+
+
+def version_of(content: bytes | None) -> str:
+    """The version of a file with this content; "" for a missing file."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()[:32]
+
+
+def change_stem(change_id: str) -> str:
+    """What stands for a change in file names. A long id is cut and ends in a hash of the whole.
+
+    Raises:
+        ValueError: It is empty, no string or not Unicode.
+    """
+    stem = files.file_stem(change_id)
+    if len(stem) > _MAX_CHANGE_LENGTH:
+        stem = f"{stem[:50]}~{hashlib.sha256(change_id.encode()).hexdigest()[:40]}"
+    return stem
+
+
+def _withdraw(staged: Path, kept: Path) -> bool:
+    """Take a replacement back that was not committed; False when it was.
+
+    The archived file goes first: without the staged one it would count as made.
+    """
+    if not staged.exists():
+        return False
+    kept.unlink(missing_ok=True)
+    staged.unlink()
+    return True

@@ -1,0 +1,230 @@
+"""What the records of one session mean, and how new ones are made.
+
+A record without ``_type`` is a message. Messages, and other values of which a checkpoint's
+list is made, are *elements*: each carries its number ``_n``, is stored once, and is referred
+to by it, so that a checkpoint of a thousand messages is one range of numbers.
+
+=====================  ==================================================================
+``metadata``           key, creation, pointer, scope, the program's own; the last one wins
+``element``            an element that is no message of the conversation itself
+``checkpoint``         a checkpoint of a graph, with the channel values new in it
+``writes``             what a task of a graph wrote, before the next checkpoint
+``consolidation``      a model's answer: what is to go into memory, for which messages
+``consolidated``       that it is there; moves the pointer
+``consolidation_failed``  that a model gave no usable answer
+=====================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from langchain_nanomem.errors import UnsupportedFormatError
+from langchain_nanomem.journal import ORIGIN, Position, Record
+from langchain_nanomem.session import parse_timestamp, valid_pointer
+from langchain_nanomem.values import dump_record, load_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+FORMAT_VERSION = 1
+MESSAGES = "messages"
+"""The channel that holds a graph's conversation."""
+_OURS = frozenset({"_type", "_n", "_more"})
+
+Encoded = dict[str, Any]
+Write = tuple[str, str, Encoded, str]
+"""Task id, channel, encoded value, task path."""
+
+
+def copy_record(record: Record) -> Record:
+    """A record equal to `record` that shares nothing with it."""
+    return load_record(dump_record(record))
+
+
+def digest(record: Record) -> bytes:
+    """A short name for the content of an element; its number and time don't count."""
+    content = {name: v for name, v in record.items() if name != "timestamp" and name not in _OURS}
+    return hashlib.blake2b(dump_record(content), digest_size=16).digest()
+
+
+def references(encoded: Any) -> Iterator[int]:
+    """The numbers of the elements that an encoded value refers to."""
+    if "list" in encoded:
+        for start, end in encoded["list"]:
+            yield from range(start, end)
+    elif "ref" in encoded:
+        yield encoded["ref"]
+    elif "dict" in encoded:
+        for item in encoded["dict"].values():
+            yield from references(item)
+
+
+class SessionRecords:
+    """The records of one session, folded in their order into what holds now.
+
+    Not thread-safe by itself: hold `guard` while you read it, the journal's lock while you
+    fold more into it.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.guard = threading.RLock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; the journal is to be read anew."""
+        self.end: Position = ORIGIN
+        self.header: Record = {}
+        self.elements: dict[int, Record] = {}
+        self.line_numbers: list[int] = []
+        """The numbers of the message lines, in their order."""
+        self.message_ids: dict[str, int] = {}
+        self.message_digests: dict[bytes, int] = {}
+        self.element_digests: dict[bytes, int] = {}
+        self.next_number = 0
+        self.checkpoints: dict[str, dict[str, Record]] = {}
+        self.values: dict[tuple[str, str, Any], Encoded] = {}
+        self.writes: dict[tuple[str, str], dict[tuple[str, int], Write]] = {}
+        self.before_graph: tuple[int, ...] | None = None
+        """Messages that were there before the first checkpoint and are in none."""
+        self.consolidations: list[Record] = []
+        self.consolidated_ids: set[str] = set()
+        self.unfinished: Record | None = None
+        self.failures = 0
+        self._pointer: Any = 0
+        self._referred: set[int] = set()
+
+    # --- folding ---
+
+    def fold(self, records: Iterable[Record], end: Position) -> None:
+        """Take in the records that follow those folded so far."""
+        for record in records:
+            kind = record.get("_type")
+            if kind is None:
+                self._fold_message(record)
+            elif fold := getattr(self, f"_fold_{kind}", None):
+                fold(record)
+        self.end = end
+
+    def _fold_message(self, record: Record) -> None:
+        number = self._number(record)
+        self.line_numbers.append(number)
+        if isinstance(record.get("id"), str):
+            self.message_ids[record["id"]] = number
+        self.message_digests[digest(record)] = number
+
+    def _fold_element(self, record: Record) -> None:
+        number = self._number(record)
+        self.element_digests[digest(record)] = number
+
+    def _number(self, record: Record) -> int:
+        number = record.pop("_n", None)
+        if not isinstance(number, int):
+            number = self.next_number  # written by a person or by another program
+        self.elements[number] = record
+        self.next_number = max(self.next_number, number + 1)
+        return number
+
+    def _fold_metadata(self, record: Record) -> None:
+        version = record.get("v", FORMAT_VERSION)
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise UnsupportedFormatError(
+                f"session {self.key!r} was written in format {version!r}; this version of "
+                f"langchain-nanomem reads up to {FORMAT_VERSION}. Upgrade langchain-nanomem."
+            )
+        self.header |= record
+        if "last_consolidated" in record:
+            self._pointer = record["last_consolidated"]
+
+    def _fold_checkpoint(self, record: Record) -> None:
+        namespace = record["ns"]
+        for channel, (version, encoded) in record["values"].items():
+            self.values[namespace, channel, version] = encoded
+            self._referred.update(references(encoded))
+        if namespace == "" and self.before_graph is None:
+            self.before_graph = tuple(n for n in self.line_numbers if n not in self._referred)
+        self.checkpoints.setdefault(namespace, {})[record["id"]] = record
+
+    def _fold_writes(self, record: Record) -> None:
+        """Of two writes at one place the first stays; a special one (below 0) is replaced."""
+        kept = self.writes.setdefault((record["ns"], record["id"]), {})
+        for index, channel, encoded in record["writes"]:
+            place = (record["task"], index)
+            if index < 0 or place not in kept:
+                kept[place] = (record["task"], channel, encoded, record["path"])
+                self._referred.update(references(encoded))
+
+    def _fold_consolidation(self, record: Record) -> None:
+        self.unfinished = record
+
+    def _fold_consolidated(self, record: Record) -> None:
+        if self.unfinished is not None and self.unfinished["id"] == record["id"]:
+            self.consolidations.append(self.unfinished)
+            self.consolidated_ids.update(filter(None, self.unfinished["ids"]))
+            self.unfinished = None
+        self._pointer = record["last_consolidated"]
+        self.failures = 0
+
+    def _fold_consolidation_failed(self, record: Record) -> None:
+        self.failures = record["count"]
+
+    # --- what holds now ---
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything of the session in the journal."""
+        return self.end != ORIGIN
+
+    @property
+    def uid(self) -> str | None:
+        """What tells this journal from a later one of the same key."""
+        return self.header.get("uid")
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether a graph keeps its checkpoints here."""
+        return "" in self.checkpoints
+
+    @property
+    def scope(self) -> tuple[str, ...] | None:
+        """Whose memory the session belongs to; None while no one said."""
+        scope = self.header.get("scope")
+        return None if scope is None else tuple(scope)
+
+    def moment(self, name: str) -> datetime | None:
+        """``created_at`` or ``updated_at``."""
+        return parse_timestamp(self.header.get(name))
+
+    def view(self) -> list[int]:
+        """The numbers of the session's messages, oldest first.
+
+        Of a graph's thread: what was there before it, and the newest checkpoint's messages.
+        """
+        root = self.checkpoints.get("")
+        if not root:
+            return list(self.line_numbers)
+        return [*(self.before_graph or ()), *self._messages_of(root[max(root)])]
+
+    def _messages_of(self, checkpoint: Record) -> list[int]:
+        version = checkpoint["versions"].get(MESSAGES)
+        encoded = self.values.get(("", MESSAGES, version), {})
+        return list(references(encoded)) if "list" in encoded else []
+
+    def pointer(self, view: list[int]) -> int:
+        """The number of leading messages of `view` that are in memory."""
+        if self.is_thread:
+            return self.covered(self.elements[n].get("id") for n in view)
+        return valid_pointer(self._pointer, len(view), self.key)
+
+    def covered(self, message_ids: Iterable[Any]) -> int:
+        """How many leading ones of these messages were consolidated, on whatever branch."""
+        count = 0
+        for message_id in message_ids:
+            if message_id not in self.consolidated_ids:
+                break
+            count += 1
+        return count

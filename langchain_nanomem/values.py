@@ -1,0 +1,197 @@
+"""Python values as lines of JSON, without loss.
+
+What JSON has is written as it is. A value that JSON lacks is tagged:
+``{"__nanomem__": "tuple", "value": [1, 2]}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+TAG = "__nanomem__"
+_TAG_BYTES = TAG.encode()
+_INT64 = range(-(2**63), 2**64)
+
+
+# --- lines ------------------------------------------------------------------
+
+
+def dump_record(record: Mapping[str, Any]) -> bytes:
+    """`record` as one line of JSON, without the line's end; `load_record` gives it back equal.
+
+    Raises:
+        ValueError: A value in it can't be stored so that it comes back equal; names the field.
+    """
+    return to_json(pack(record, ""))
+
+
+def load_record(line: bytes) -> dict[str, Any]:
+    """The record of a line.
+
+    Raises:
+        ValueError: It is no JSON object, or a tagged value in it can't be made again.
+    """
+    record = from_json(line)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
+    return unpack(record) if _TAG_BYTES in line else record
+
+
+def to_json(value: Any) -> bytes:
+    """Plain JSON values as compact UTF-8; lone surrogates, which UTF-8 lacks, as escapes."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # a lone surrogate, or nesting deeper than orjson goes
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def from_json(line: bytes) -> Any:
+    """The value of a piece of JSON, also of one that holds escaped lone surrogates."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- values that JSON lacks -------------------------------------------------
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is made of JSON's own types alone, exactly, and comes back as it is."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return value in _INT64
+    if kind is float:
+        return math.isfinite(value)
+    if kind is list:
+        return all(map(is_plain, value))
+    if kind is dict:
+        return TAG not in value and all(
+            type(name) is str and is_plain(item) for name, item in value.items()
+        )
+    return False
+
+
+def pack(value: Any, where: str) -> Any:
+    """`value` in JSON's own types; `unpack` makes an equal value of it.
+
+    Raises:
+        ValueError: There is no way to store it so that it comes back equal; starts with the
+            field it stands in, below `where`.
+    """
+    if value is None or type(value) is str or type(value) is bool:
+        return value
+    if isinstance(value, dict):
+        return _pack_dict(value, where)
+    if isinstance(value, list):
+        return [pack(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, (str, int, float)) and not isinstance(value, Enum):
+        return _pack_scalar(value)
+    return _pack_foreign(value, where)
+
+
+def _pack_scalar(value: str | float) -> Any:
+    """A number or a text of a class derived from Python's own; equal to the plain one."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value) if value in _INT64 else {TAG: "int", "value": str(int(value))}
+    return float(value) if math.isfinite(value) else {TAG: "float", "value": str(float(value))}
+
+
+def _pack_dict(value: dict[Any, Any], where: str) -> dict[str, Any]:
+    if TAG not in value and all(isinstance(name, str) for name in value):
+        return {
+            str.__str__(name): pack(item, f"{where}.{name}" if where else str(name))
+            for name, item in value.items()
+        }
+    return {
+        TAG: "dict",
+        "value": [
+            [pack(name, f"{where}{{key}}"), pack(item, f"{where}[{name!r}]")]
+            for name, item in value.items()
+        ],
+    }
+
+
+def _pack_foreign(value: Any, where: str) -> dict[str, Any]:
+    if isinstance(value, tuple):
+        return {TAG: "tuple", "value": pack(list(value), where)}
+    if isinstance(value, (bytes, bytearray)):
+        kind = "bytes" if isinstance(value, bytes) else "bytearray"
+        return {TAG: kind, "value": base64.b64encode(value).decode()}
+    if type(value) in {set, frozenset}:
+        return {TAG: type(value).__name__, "value": pack(list(value), where)}
+    return _pack_object(value, where)
+
+
+def _pack_object(value: Any, where: str) -> dict[str, Any]:
+    """Through LangGraph's serializer, and back at once, for it changes some values silently."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    field = where or "the value"
+    try:
+        serde = JsonPlusSerializer()
+        typed = serde.dumps_typed(value)
+        again = serde.loads_typed(typed)
+        equal = type(again) is type(value) and bool(again == value)
+    except Exception as error:
+        raise ValueError(
+            f"{field}: an object of type {kind} cannot be stored ({error}). Store plain data."
+        ) from error
+    if not equal:
+        raise ValueError(
+            f"{field}: an object of type {kind} would not come back equal. Store plain data."
+        )
+    return {TAG: "object", "type": typed[0], "value": base64.b64encode(typed[1]).decode()}
+
+
+def unpack(value: Any) -> Any:
+    """The value that `pack` was given.
+
+    Raises:
+        ValueError: A tag is unknown or its value malformed.
+    """
+    if isinstance(value, list):
+        return [unpack(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TAG not in value:
+        return {name: unpack(item) for name, item in value.items()}
+    try:
+        return _UNPACKERS[value[TAG]](value)
+    except (KeyError, TypeError, binascii.Error) as error:
+        raise ValueError(f"a tagged value of kind {value[TAG]!r} cannot be read") from error
+
+
+def _unpack_object(tagged: dict[str, Any]) -> Any:
+    return JsonPlusSerializer().loads_typed((tagged["type"], base64.b64decode(tagged["value"])))
+
+
+_UNPACKERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "int": lambda tagged: int(tagged["value"]),
+    "float": lambda tagged: float(tagged["value"]),
+    "tuple": lambda tagged: tuple(unpack(tagged["value"])),
+    "bytes": lambda tagged: base64.b64decode(tagged["value"]),
+    "bytearray": lambda tagged: bytearray(base64.b64decode(tagged["value"])),
+    "set": lambda tagged: set(unpack(tagged["value"])),
+    "frozenset": lambda tagged: frozenset(unpack(tagged["value"])),
+    "dict": lambda tagged: {unpack(name): unpack(item) for name, item in tagged["value"]},
+    "object": _unpack_object,
+}
