@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import langchain_core.messages as lc
 
+from langchain_nanomem.session import parse_timestamp, utc_now
 from langchain_nanomem.values import from_json, pack, to_json, unpack
 
 if TYPE_CHECKING:
@@ -96,6 +97,16 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
     if foreign:
         values["additional_kwargs"] = {**values["additional_kwargs"], **foreign}
     return cls.model_construct(**values, **record.get("_extra", {}))
+
+
+def stamped(record: dict[str, Any]) -> dict[str, Any]:
+    """With the time it was said: what the message itself tells, else the present.
+
+    A message tells its time as ``additional_kwargs["timestamp"]``, in ISO 8601.
+    """
+    told = parse_timestamp((record.get("additional_kwargs") or {}).get("timestamp"))
+    stamp = (told or utc_now()).isoformat()
+    return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
 
 
 def _class_of(record: Mapping[str, Any], role: str) -> type[BaseMessage]:

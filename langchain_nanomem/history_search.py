@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _SENTENCE_END = re.compile(r"(?<=\w)[,.;:!?\u2026\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+\Z")
+_DATE = re.compile(r"\[?[0-9]{4}-[0-9]{2}")
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 def search_entries(entries: Iterable[HistoryEntry], query: str, limit: int) -> list[HistoryEntry]:
     """The entries that match `query`, best first: see `MemoryStore.search_history`."""
-    phrases, words = _terms(query)
+    terms = _terms(query)
     ranked = []
     for position, entry in enumerate(entries):
-        counts = _count_terms(entry, phrases, words)
+        counts = _count_terms(entry, terms)
         if counts:
             when = entry.at or _BEFORE_ALL
             ranked.append((len(counts), sum(counts), when, position, entry))
@@ -31,23 +32,43 @@ def search_entries(entries: Iterable[HistoryEntry], query: str, limit: int) -> l
     return [rank[-1] for rank in itertools.islice(ranked, limit)]
 
 
-def _terms(query: str) -> tuple[set[str], set[str]]:
-    """The distinct phrases and words of a query, as they are compared."""
+class _Term(NamedTuple):
+    """A distinct word or phrase of a query, as it is compared."""
+
+    text: str
+    is_phrase: bool
+    is_date: bool
+
+
+def _terms(query: str) -> list[_Term]:
+    """The terms of a query, the phrases first."""
     found = _TERM.findall(query)
-    phrases = {_fold(phrase) for phrase, _word in found}
+    phrases = {_fold(phrase) for phrase, _word in found} - {""}
     words = {_fold(_SENTENCE_END.sub("", word.strip('"')) or word) for _phrase, word in found}
-    return phrases - {""}, words - phrases - {""}
+    return [
+        _Term(text, text in phrases, _DATE.match(text) is not None)
+        for text in (*phrases, *(words - phrases - {""}))
+    ]
 
 
-def _count_terms(entry: HistoryEntry, phrases: set[str], words: set[str]) -> list[int]:
+def _count_terms(entry: HistoryEntry, terms: list[_Term]) -> list[int]:
     """How often each term that occurs does; empty when none does, or a phrase is missing."""
-    text = _fold(f"{entry.stamp} {entry.text}")
-    if not all(phrase in text for phrase in phrases):
-        return []
-    return [count for term in (*phrases, *words) if (count := text.count(term))]
+    text = _fold(entry.text)
+    dated = f"{entry.stamp} {text}"
+    counts = []
+    for term in terms:
+        count = (dated if term.is_date else text).count(term.text)
+        if count:
+            counts.append(count)
+        elif term.is_phrase:
+            return []
+    return counts
 
 
 def _fold(text: str) -> str:
     """What is compared: case, width and runs of white space make no difference."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
+
+
+__all__ = ["search_entries"]

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from langchain_nanomem.codec import encode
+from langchain_nanomem.codec import encode, stamped
+from langchain_nanomem.elements import Elements, ElementWriter
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal, Record, ReplacedError
@@ -49,11 +50,15 @@ class SessionManager:
     """
 
     journal: Journal
+    """Where everything is kept."""
+    elements: Elements
+    """How a graph's values are written; `NanomemSaver` sets it when it has a serializer."""
 
     def __init__(
         self, workspace: str | os.PathLike[str] | Journal, *, max_cached_sessions: int = 64
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
+        self.elements = Elements()
         self._max_cached = max_cached_sessions
         self._guard = threading.RLock()
         self._live: WeakValueDictionary[str, Session] = WeakValueDictionary()
@@ -174,6 +179,15 @@ class SessionManager:
         self.journal.append(records.key, new, expected_end=records.end, durable=durable)
         self._refresh(records)
 
+    def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
+        """Put `new` in place of all records. Inside `writing` only."""
+        self.journal.rewrite(records.key, new)
+        self._refresh(records)
+
+    def header(self, records: SessionRecords) -> Record:
+        """The metadata record that says what holds now."""
+        return _metadata(records, utc_now())
+
     def append_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append LangChain messages to a session that is no graph's thread, in one write.
 
@@ -193,13 +207,11 @@ class SessionManager:
 
     def record_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append those of a graph's messages that the journal has not; others stay as they are."""
-        encoded = [_stamped(encode(message)) for message in messages]
         with self.writing(key) as records:
-            known = records.message_digests
-            fresh = {digest(record): record for record in encoded}
-            missing = [record for name, record in fresh.items() if name not in known]
-            if missing:
-                self.commit(records, _message_lines(records, missing))
+            writer = ElementWriter(self.elements, records)
+            writer.encode(list(messages), conversation=True)
+            if writer.new:
+                self.commit(records, writer.new)
 
     def bind_scope(self, key: str, scope: tuple[str, ...]) -> None:
         """Bind the session to whose memory it uses, at its first use and for good.
@@ -236,11 +248,14 @@ class SessionManager:
     def _cached(self, key: str) -> SessionRecords:
         with self._guard:
             records, session = self._recent.pop(key, (None, None))
-            records = records or SessionRecords(key)
+            records = records or SessionRecords(key, self._message_record)
             self._recent[key] = (records, session)
             while len(self._recent) > self._max_cached:
                 self._recent.popitem(last=False)
             return records
+
+    def _message_record(self, element: Record) -> Record:
+        return self.elements.message_record(element)
 
     def _refresh(self, records: SessionRecords) -> None:
         try:
@@ -296,20 +311,13 @@ def _line(records: SessionRecords, place: int, record: Record) -> Record:
     return {**record, "_n": records.next_number + place}
 
 
-def _stamped(record: Record) -> Record:
-    """With the time it was said: what the message itself tells, else the present."""
-    told = parse_timestamp((record.get("additional_kwargs") or {}).get("timestamp"))
-    stamp = (told or utc_now()).isoformat()
-    return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
-
-
 def _without_known(records: SessionRecords, messages: Sequence[BaseMessage]) -> list[Record]:
     """The records of those messages whose id is not there yet."""
     fresh: dict[Any, Record] = {}
-    for place, record in enumerate(_stamped(encode(message)) for message in messages):
+    for place, record in enumerate(stamped(encode(message)) for message in messages):
         message_id = record.get("id")
         number = records.message_ids.get(message_id or "")
-        known = fresh.get(message_id) if number is None else records.elements[number]
+        known = fresh.get(message_id) if number is None else records.message(number)
         if message_id is None:
             fresh[place] = record
         elif known is None:
@@ -367,7 +375,7 @@ def _check_unchanged(session: Session, records: SessionRecords) -> None:
     saved = session._saved
     numbers = origin.view[:saved] if origin else []
     for place, number in enumerate(numbers):
-        if place >= len(session.messages) or session.messages[place] != records.elements[number]:
+        if place >= len(session.messages) or session.messages[place] != records.message(number):
             raise ValueError(
                 f"message {place} of session {session.key!r} was changed or removed after it was "
                 "saved: messages are only ever appended. Nothing was written; invalidate() the "
@@ -394,7 +402,7 @@ def _note(session: Session, records: SessionRecords, view: list[int]) -> None:
 def _load(session: Session, records: SessionRecords) -> None:
     """Fill `session` with what the journal holds."""
     view = records.view()
-    session.messages[:] = [copy_record(records.elements[number]) for number in view]
+    session.messages[:] = [copy_record(records.message(number)) for number in view]
     session.metadata = copy_record(records.header.get("metadata") or {})
     _note(session, records, view)
 
@@ -422,7 +430,7 @@ def _merge(session: Session, records: SessionRecords, own: int) -> None:
     if view[:saved] != known:  # a graph went on from another branch
         _load(session, records)
         return
-    others = [copy_record(records.elements[number]) for number in view[saved : len(view) - own]]
+    others = [copy_record(records.message(number)) for number in view[saved : len(view) - own]]
     session.messages[saved:saved] = others
     if "metadata" in records.header:
         session.metadata = copy_record(records.header["metadata"])

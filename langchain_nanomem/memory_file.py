@@ -183,3 +183,6 @@ def _withdraw(staged: Path, kept: Path) -> bool:
     kept.unlink(missing_ok=True)
     staged.unlink()
     return True
+
+
+__all__ = ["ArchivedVersion", "MemoryFile", "MemoryVersion", "change_stem", "version_of"]

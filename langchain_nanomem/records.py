@@ -27,7 +27,7 @@ from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.values import dump_record, load_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
 FORMAT_VERSION = 1
@@ -70,8 +70,9 @@ class SessionRecords:
     fold more into it.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, message_record: Callable[[Record], Record]) -> None:
         self.key = key
+        self._message_record = message_record
         self.guard = threading.RLock()
         self.reset()
 
@@ -85,6 +86,9 @@ class SessionRecords:
         self.message_ids: dict[str, int] = {}
         self.message_digests: dict[bytes, int] = {}
         self.element_digests: dict[bytes, int] = {}
+        self.opaque_digests: dict[bytes, int] = {}
+        """Of elements that only the serializer can read; up to the number `opaque_end`."""
+        self.opaque_end = 0
         self.next_number = 0
         self.checkpoints: dict[str, dict[str, Record]] = {}
         self.values: dict[tuple[str, str, Any], Encoded] = {}
@@ -96,7 +100,8 @@ class SessionRecords:
         self.unfinished: Record | None = None
         self.failures = 0
         self._pointer: Any = 0
-        self._referred: set[int] = set()
+        self.referred: set[int] = set()
+        """The numbers of all elements that a checkpoint or a write refers to."""
 
     # --- folding ---
 
@@ -144,9 +149,9 @@ class SessionRecords:
         namespace = record["ns"]
         for channel, (version, encoded) in record["values"].items():
             self.values[namespace, channel, version] = encoded
-            self._referred.update(references(encoded))
+            self.referred.update(references(encoded))
         if namespace == "" and self.before_graph is None:
-            self.before_graph = tuple(n for n in self.line_numbers if n not in self._referred)
+            self.before_graph = tuple(n for n in self.line_numbers if n not in self.referred)
         self.checkpoints.setdefault(namespace, {})[record["id"]] = record
 
     def _fold_writes(self, record: Record) -> None:
@@ -156,7 +161,7 @@ class SessionRecords:
             place = (record["task"], index)
             if index < 0 or place not in kept:
                 kept[place] = (record["task"], channel, encoded, record["path"])
-                self._referred.update(references(encoded))
+                self.referred.update(references(encoded))
 
     def _fold_consolidation(self, record: Record) -> None:
         self.unfinished = record
@@ -199,6 +204,10 @@ class SessionRecords:
         """``created_at`` or ``updated_at``."""
         return parse_timestamp(self.header.get(name))
 
+    def message(self, number: int) -> Record:
+        """The record of a message, to be looked at only."""
+        return self._message_record(self.elements[number])
+
     def view(self) -> list[int]:
         """The numbers of the session's messages, oldest first.
 
@@ -212,12 +221,15 @@ class SessionRecords:
     def _messages_of(self, checkpoint: Record) -> list[int]:
         version = checkpoint["versions"].get(MESSAGES)
         encoded = self.values.get(("", MESSAGES, version), {})
-        return list(references(encoded)) if "list" in encoded else []
+        if version is None or "json" in encoded:
+            return []
+        # A delta channel keeps no value with its checkpoints; its messages are in its writes.
+        return list(references(encoded)) if "list" in encoded else list(self.line_numbers)
 
     def pointer(self, view: list[int]) -> int:
         """The number of leading messages of `view` that are in memory."""
         if self.is_thread:
-            return self.covered(self.elements[n].get("id") for n in view)
+            return self.covered(self.message(n).get("id") for n in view)
         return valid_pointer(self._pointer, len(view), self.key)
 
     def covered(self, message_ids: Iterable[Any]) -> int:

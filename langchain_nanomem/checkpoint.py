@@ -1,0 +1,445 @@
+"""A LangGraph checkpointer over the same journals that hold the sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+    writes_sort_key,
+)
+from typing_extensions import override
+
+from langchain_nanomem.elements import Elements, ElementWriter
+from langchain_nanomem.pruning import Kept, ancestry, kept_records
+from langchain_nanomem.records import MESSAGES, Encoded, SessionRecords
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from langchain_nanomem.journal import Record
+    from langchain_nanomem.manager import SessionManager
+
+PendingWrites = list[PendingWrite]
+_CONVERSATION = frozenset({MESSAGES, "__start__"})
+_UUID6_EPOCH = datetime(1582, 10, 15, tzinfo=UTC)
+
+
+class NanomemSaver(BaseCheckpointSaver[str]):
+    """Keeps a graph's checkpoints in the session of its thread: ``thread_id`` is the key.
+
+    Each message is stored once, however many checkpoints contain it, and is the session's
+    own message line. Every method works in both colours; no context manager, no set-up.
+
+    Args:
+        sessions: Where the sessions are kept.
+        serde: LangGraph's own serializer by default. With any other, `EncryptedSerializer`
+            above all, nothing is written but what it makes of each value, message text too.
+    """
+
+    sessions: SessionManager
+    """Where the sessions are kept."""
+
+    def __init__(
+        self, sessions: SessionManager, *, serde: SerializerProtocol | None = None
+    ) -> None:
+        super().__init__(serde=serde)
+        self.sessions = sessions
+        if serde is not None:
+            sessions.elements = Elements(self.serde)
+
+    # --- reading ---
+
+    @override
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        key, namespace = _thread(config), _namespace(config)
+        with self.sessions.reading(key) as records:
+            checkpoints = records.checkpoints.get(namespace)
+            if not checkpoints:
+                return None
+            return self._tuple(records, namespace, get_checkpoint_id(config) or max(checkpoints))
+
+    @override
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        for found in self._matching(config, filter, before, limit):
+            if (checkpoint := self._found(*found)) is not None:
+                yield checkpoint
+
+    def _matching(
+        self,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Sequence[tuple[str, str, str]]:
+        """Key, namespace and id of the checkpoints that match, newest first."""
+        keys = [info.key for info in self.sessions.journal.list()]
+        if config is not None:
+            keys = [_thread(config)]
+        places = [place for key in keys for place in self._places(key, config, before, wanted)]
+        return sorted(places, key=lambda place: place[2], reverse=True)[:limit]
+
+    def _places(
+        self,
+        key: str,
+        config: RunnableConfig | None,
+        before: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+    ) -> Sequence[tuple[str, str, str]]:
+        configurable = config["configurable"] if config else {}
+        namespace, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
+        end = get_checkpoint_id(before) if before else None
+        with self.sessions.reading(key) as records:
+            return [
+                (key, ns, checkpoint_id)
+                for ns, checkpoints in records.checkpoints.items()
+                if namespace in {None, ns}
+                for checkpoint_id, record in checkpoints.items()
+                if (not only or checkpoint_id == only)
+                and (not end or checkpoint_id < end)
+                and (not wanted or self._has(record, records, wanted))
+            ]
+
+    def _has(self, record: Record, records: SessionRecords, wanted: dict[str, Any]) -> bool:
+        metadata = self._elements.decode(record["metadata"], records)
+        return all(metadata.get(name) == value for name, value in wanted.items())
+
+    def _found(self, key: str, namespace: str, checkpoint_id: str) -> CheckpointTuple | None:
+        with self.sessions.reading(key) as records:
+            return self._tuple(records, namespace, checkpoint_id)
+
+    def _tuple(
+        self, records: SessionRecords, namespace: str, checkpoint_id: str
+    ) -> CheckpointTuple | None:
+        record = records.checkpoints.get(namespace, {}).get(checkpoint_id)
+        if record is None:
+            return None
+        decode = self._elements.decode
+        checkpoint: Checkpoint = decode(record["checkpoint"], records)
+        versions = dict(record["versions"])
+        values = {
+            channel: decode(encoded, records)
+            for channel, version in versions.items()
+            if (encoded := records.values.get((namespace, channel, version), _EMPTY)) != _EMPTY
+        }
+        checkpoint |= {"channel_versions": versions, "channel_values": values}
+        parent = record["parent"]
+        return CheckpointTuple(
+            config=_config(records.key, namespace, checkpoint_id),
+            checkpoint=checkpoint,
+            metadata=decode(record["metadata"], records),
+            parent_config=_config(records.key, namespace, parent) if parent else None,
+            pending_writes=self._pending(records, namespace, checkpoint_id),
+        )
+
+    def _pending(
+        self, records: SessionRecords, namespace: str, checkpoint_id: str
+    ) -> PendingWrites:
+        stored = records.writes.get((namespace, checkpoint_id), {})
+        ordered = sorted(stored, key=lambda place: writes_sort_key(stored[place][3], *place))
+        return [
+            (task, channel, self._elements.decode(encoded, records))
+            for task, channel, encoded, _ in (stored[place] for place in ordered)
+        ]
+
+    # --- writing ---
+
+    @override
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        key, namespace = _thread(config), _namespace(config)
+        parent = get_checkpoint_id(config)
+        if not self._is_late(key, checkpoint["id"], parent):
+            with self.sessions.writing(key) as records:
+                writer = ElementWriter(self._elements, records)
+                rest = {n: v for n, v in checkpoint.items() if n not in _STORED_APART}
+                record = {
+                    "_type": "checkpoint",
+                    "ns": namespace,
+                    "id": checkpoint["id"],
+                    "parent": parent,
+                    "checkpoint": writer.encode(rest),
+                    "metadata": writer.encode(get_checkpoint_metadata(config, metadata)),
+                    "versions": dict(checkpoint["channel_versions"]),
+                    "values": _encode_values(writer, namespace, checkpoint, new_versions),
+                }
+                self.sessions.commit(records, [*writer.new, record])
+        return _config(key, namespace, checkpoint["id"])
+
+    @override
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        key, namespace = _thread(config), _namespace(config)
+        checkpoint_id = config["configurable"]["checkpoint_id"]
+        if self._is_late(key, checkpoint_id):
+            return
+        with self.sessions.writing(key) as records:
+            known = records.writes.get((namespace, checkpoint_id), {})
+            writer = ElementWriter(self._elements, records)
+            new = [
+                [index, channel, _encode_channel(writer, namespace, channel, value)]
+                for place, (channel, value) in enumerate(writes)
+                if (index := WRITES_IDX_MAP.get(channel, place)) < 0
+                or (task_id, index) not in known
+            ]
+            if new:
+                record = {
+                    "_type": "writes",
+                    "ns": namespace,
+                    "id": checkpoint_id,
+                    "task": task_id,
+                    "path": task_path,
+                    "writes": new,
+                }
+                self.sessions.commit(records, [*writer.new, record], durable=False)
+
+    def _is_late(self, key: str, *checkpoint_ids: str | None) -> bool:
+        """Whether one of these was made before its thread was deleted. It stays deleted."""
+        deleted_at = self.sessions.journal.deleted_at(key)
+        if deleted_at is None:
+            return False
+        moments = [_moment(checkpoint_id) for checkpoint_id in checkpoint_ids if checkpoint_id]
+        return any(moment is not None and moment <= deleted_at for moment in moments)
+
+    # --- removing and copying ---
+
+    @override
+    def delete_thread(self, thread_id: str) -> None:
+        self.sessions.delete(str(thread_id))
+
+    @override
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        runs = set(run_ids)
+        for info in self.sessions.journal.list() if runs else ():
+            with self.sessions.writing(info.key) as records:
+                kept = {
+                    (ns, checkpoint_id)
+                    for ns, checkpoints in records.checkpoints.items()
+                    for checkpoint_id, record in checkpoints.items()
+                    if self._elements.decode(record["metadata"], records).get("run_id") not in runs
+                }
+                if len(kept) < sum(map(len, records.checkpoints.values())):
+                    self._keep(records, Kept(kept, kept, only_referred=True))
+
+    @override
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        source, target = str(source_thread_id), str(target_thread_id)
+        copied, _ = self.sessions.journal.read(source)
+        if not copied:
+            return
+        with self.sessions.writing(target) as records:
+            if records.exists:
+                raise ValueError(
+                    f"thread {target!r} exists already; delete it first, or copy to another"
+                )
+            rest = [record for record in copied if record.get("_type") != "metadata"]
+            headers = [record for record in copied if record.get("_type") == "metadata"]
+            header: Record = {}
+            for record in headers:
+                header |= record
+            header = {name: v for name, v in header.items() if name not in {"uid", "key"}}
+            self.sessions.commit(records, [*rest, self.sessions.header(records) | header])
+
+    @override
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove checkpoints that are no longer needed, and give their space back.
+
+        The conversation itself stays. A thread whose channels are rebuilt from the writes of
+        earlier checkpoints keeps those.
+
+        Args:
+            thread_ids: The threads; missing ones are passed over.
+            strategy: "keep_latest": keep the newest checkpoint of each namespace, with its
+                pending writes. "delete": remove the threads whole.
+
+        Raises:
+            TypeError: `thread_ids` is a single string.
+            ValueError: The strategy is another.
+        """
+        if isinstance(thread_ids, str):
+            raise TypeError("thread_ids must be a sequence of thread ids, not one string")
+        if strategy not in {"keep_latest", "delete"}:
+            raise ValueError(f'strategy must be "keep_latest" or "delete", not {strategy!r}')
+        for thread_id in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+            else:
+                self._keep_latest(thread_id)
+
+    def _keep_latest(self, key: str) -> None:
+        with self.sessions.writing(key) as records:
+            latest = {(ns, max(found)) for ns, found in records.checkpoints.items()}
+            if latest:
+                chain = {
+                    place
+                    for ns, checkpoint_id in latest
+                    for place in ancestry(
+                        records, ns, checkpoint_id, self._delta_channels(records, ns, checkpoint_id)
+                    )
+                }
+                self._keep(records, Kept(latest | chain, latest | chain))
+
+    def _delta_channels(self, records: SessionRecords, ns: str, checkpoint_id: str) -> set[str]:
+        record = records.checkpoints[ns][checkpoint_id]
+        metadata = self._elements.decode(record["metadata"], records)
+        return set(metadata.get("counters_since_delta_snapshot") or ())
+
+    def _keep(self, records: SessionRecords, kept: Kept) -> None:
+        raw, _ = self.sessions.journal.read(records.key)
+        self.sessions.rewrite(records, kept_records(records, raw, kept))
+
+    # --- the rest of the contract ---
+
+    @property
+    def _elements(self) -> Elements:
+        return Elements(self.serde)
+
+    @override
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """The version after `current`: text that sorts as the stock savers' versions do."""
+        number = 0 if current is None else int(str(current).split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - it need only differ
+
+    @override
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    @override
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        for found in await asyncio.to_thread(self._matching, config, filter, before, limit):
+            if (checkpoint := await asyncio.to_thread(self._found, *found)) is not None:
+                yield checkpoint
+
+    @override
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    @override
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    @override
+    async def adelete_thread(self, thread_id: str) -> None:
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    @override
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    @override
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    @override
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+
+_STORED_APART = frozenset({"channel_values", "channel_versions"})
+_EMPTY: Encoded = {"empty": True}
+
+
+def _thread(config: RunnableConfig) -> str:
+    return str(config["configurable"]["thread_id"])
+
+
+def _namespace(config: RunnableConfig) -> str:
+    return str(config["configurable"].get("checkpoint_ns") or "")
+
+
+def _config(key: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
+    place = {"thread_id": key, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+    return {"configurable": place}
+
+
+def _encode_values(
+    writer: ElementWriter, namespace: str, checkpoint: Checkpoint, new_versions: ChannelVersions
+) -> dict[str, list[Any]]:
+    """Version and value of each channel that is new; one without a value is noted as empty."""
+    values = checkpoint["channel_values"]
+    return {
+        channel: [
+            version,
+            _encode_channel(writer, namespace, channel, values[channel])
+            if channel in values
+            else _EMPTY,
+        ]
+        for channel, version in new_versions.items()
+    }
+
+
+def _encode_channel(writer: ElementWriter, namespace: str, channel: str, value: Any) -> Encoded:
+    try:
+        return writer.encode(value, conversation=namespace == "" and channel in _CONVERSATION)
+    except Exception as error:
+        error.add_note(
+            f"The value of the channel {channel!r} cannot be stored. Nothing was written; the "
+            "thread is as it was."
+        )
+        raise
+
+
+def _moment(checkpoint_id: str) -> datetime | None:
+    """When a checkpoint was made, which its id (a UUID of version 6) tells; else None.
+
+    The layout is that of RFC 9562, section 5.6: 60 bits count 100 ns since 1582-10-15.
+    """
+    try:
+        parsed = uuid.UUID(checkpoint_id)
+    except ValueError:
+        return None
+    if parsed.version != 6:  # noqa: PLR2004 - the version of the RFC
+        return None
+    ticks = (parsed.int >> 80) << 12 | (parsed.int >> 64) & 0x0FFF
+    return _UUID6_EPOCH + timedelta(microseconds=ticks // 10)

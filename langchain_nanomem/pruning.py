@@ -1,0 +1,114 @@
+"""What of a thread's journal is still needed when some of its checkpoints go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from langchain_nanomem.records import SessionRecords, references
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from langchain_nanomem.journal import Record
+
+Place = tuple[str, str]
+"""Namespace and id of a checkpoint."""
+
+
+class Kept(NamedTuple):
+    """What stays."""
+
+    checkpoints: set[Place]
+    writes: set[Place]
+    """The checkpoints whose writes stay."""
+    only_referred: bool = False
+    """Whether message lines go too that only removed checkpoints contained."""
+
+
+def ancestry(
+    records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
+) -> Iterator[Place]:
+    """The ancestors whose writes are needed to rebuild `channels` at a checkpoint.
+
+    A delta channel has no value of its own with a checkpoint: it is the value of the nearest
+    ancestor that has one, and all that was written since.
+    """
+    checkpoints = records.checkpoints[namespace]
+    open_channels = _without_value(records, namespace, checkpoint_id, channels)
+    parent = checkpoints[checkpoint_id]["parent"]
+    while open_channels and parent in checkpoints:
+        yield namespace, parent
+        open_channels = _without_value(records, namespace, parent, open_channels)
+        parent = checkpoints[parent]["parent"]
+
+
+def _without_value(
+    records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
+) -> set[str]:
+    versions = records.checkpoints[namespace][checkpoint_id]["versions"]
+    return {
+        channel
+        for channel in channels
+        if "empty" in records.values.get((namespace, channel, versions.get(channel)), {"empty": 1})
+    }
+
+
+def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> list[Record]:
+    """The records of `raw`, the whole journal, that stay.
+
+    Args:
+        records: The same journal, folded.
+        raw: Its records as they were read, with their numbers.
+        kept: What stays.
+    """
+    checkpoints = _with_their_values(records, kept.checkpoints)
+    writes = {place: found for place, found in records.writes.items() if place in kept.writes}
+    needed = {
+        number
+        for record in checkpoints.values()
+        for _, encoded in record["values"].values()
+        for number in references(encoded)
+    } | {
+        number
+        for found in writes.values()
+        for _, _, encoded, _ in found.values()
+        for number in references(encoded)
+    }
+    lost = records.referred - needed if kept.only_referred else set()
+    stays = _Filter(checkpoints, kept, needed, lost)
+    return [record for old in raw if (record := stays.filtered(old)) is not None]
+
+
+class _Filter(NamedTuple):
+    checkpoints: dict[Place, Record]
+    kept: Kept
+    needed: set[int]
+    lost: set[int]
+
+    def filtered(self, record: Record) -> Record | None:
+        kind = record.get("_type")
+        if kind == "checkpoint":
+            return self.checkpoints.get((record["ns"], record["id"]))
+        if kind == "writes":
+            return record if (record["ns"], record["id"]) in self.kept.writes else None
+        if kind == "element":
+            return record if record["_n"] in self.needed else None
+        if kind is None:
+            return None if record.get("_n") in self.lost else record
+        return record
+
+
+def _with_their_values(records: SessionRecords, places: set[Place]) -> dict[Place, Record]:
+    """The checkpoint records, each with the values that no kept one before it brings."""
+    brought: set[tuple[str, str, object]] = set()
+    found: dict[Place, Record] = {}
+    for namespace, checkpoint_id in sorted(places, key=lambda place: place[1]):
+        record = records.checkpoints[namespace][checkpoint_id]
+        values = {}
+        for channel, version in record["versions"].items():
+            place = (namespace, channel, version)
+            if place in records.values and place not in brought:
+                brought.add(place)
+                values[channel] = [version, records.values[place]]
+        found[namespace, checkpoint_id] = {**record, "values": values}
+    return found
