@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import langchain_core.messages as lc
 
-from langchain_nanomem.session import parse_timestamp, utc_now
-from langchain_nanomem.values import from_json, pack, to_json, unpack
+from langchain_nanomem.session import parse_timestamp, tool_calls_of, utc_now
+from langchain_nanomem.values import dump_value, from_json, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ def encode(message: BaseMessage) -> dict[str, Any]:
         "role": role or message.role,  # type: ignore[attr-defined]  # only ChatMessage has no fixed role
         "content": message.content,
     }
-    if _ROLES.get(record["role"], lc.ChatMessage) is not cls:
+    if _class_by_role(record["role"] or "user") is not cls:
         record["_class"] = cls.__name__
     fields = _beyond_defaults(message)
     if calls := fields.pop("tool_calls", None):
@@ -77,14 +77,15 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
     Fields that no LangChain message has are kept in ``additional_kwargs``. Tool arguments
     that are not a JSON object become ``invalid_tool_calls``, as LangChain itself does it.
     """
-    role = str(record.get("role") or "user")
+    role = str(record.get("role") or ("" if "_class" in record else "user"))
     cls = _class_of(record, role)
     defaults = _defaults(cls)
     values: dict[str, Any] = {name: make() for name, make in defaults.items()}
     foreign: dict[str, Any] = {}
     for name, value in record.items():
         if name in values and name != "type":
-            values[name] = value
+            if value is not None:  # other programs write null for what is not there
+                values[name] = value
         elif name not in _BOOKKEEPING:
             foreign[name] = value
     if cls is lc.ChatMessage or cls is lc.ChatMessageChunk:
@@ -92,7 +93,7 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
     elif role == "developer":
         foreign["__openai_role__"] = role  # LangChain's own mark for this role
     values["content"] = _content(record.get("content"))
-    if record.get("tool_calls"):
+    if values.get("tool_calls"):
         values |= _decode_tool_calls(record)
     if foreign:
         values["additional_kwargs"] = {**values["additional_kwargs"], **foreign}
@@ -112,15 +113,17 @@ def stamped(record: dict[str, Any]) -> dict[str, Any]:
 def _class_of(record: Mapping[str, Any], role: str) -> type[BaseMessage]:
     if known := _CLASSES.get(str(record.get("_class"))):
         return known[0]
-    if role == "developer":
-        return lc.SystemMessage
-    return _ROLES.get(role, lc.ChatMessage)
+    return _class_by_role(role)
+
+
+def _class_by_role(role: str) -> type[BaseMessage]:
+    return lc.SystemMessage if role == "developer" else _ROLES.get(role, lc.ChatMessage)
 
 
 def _content(content: Any) -> str | list[Any]:
     if isinstance(content, (str, list)):
         return content
-    return "" if content is None else to_json(pack(content, "content")).decode()
+    return "" if content is None else dump_value(content, "content").decode()
 
 
 @cache
@@ -142,8 +145,13 @@ def _beyond_defaults(message: BaseMessage) -> dict[str, Any]:
     return {
         name: value
         for name, value in message.__dict__.items()
-        if name not in {"content", "type", "role"} and value != defaults[name]()
+        if name not in {"content", "type", "role"} and not _is(value, defaults[name]())
     }
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Whether it is the default; only values of one class are asked, for some refuse to compare."""
+    return type(value) is type(default) and bool(value == default)
 
 
 def _encode_tool_calls(calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -163,7 +171,7 @@ def _is_regular(call: dict[str, Any]) -> bool:
 
 
 def _openai_call(call: dict[str, Any]) -> dict[str, Any]:
-    arguments = to_json(pack(call.get("args"), "tool_calls")).decode("utf-8", "surrogatepass")
+    arguments = dump_value(call.get("args"), "tool_calls").decode()
     return {
         "id": call.get("id"),
         "type": "function",
@@ -175,16 +183,17 @@ def _decode_tool_calls(record: Mapping[str, Any]) -> dict[str, Any]:
     if "_calls" in record:
         return {"tool_calls": record["_calls"]}
     valid, invalid = [], list(record.get("invalid_tool_calls", ()))
-    for call in record["tool_calls"]:
+    for call in tool_calls_of(record):
         function = call.get("function") or {}
+        name, call_id = function.get("name", ""), call.get("id")
         args = _arguments(function.get("arguments"))
-        common = {"name": function.get("name", ""), "id": call.get("id")}
         if args is None:
             text = str(function.get("arguments"))
             error = "the arguments are not a JSON object"
-            invalid.append({**common, "args": text, "error": error, "type": "invalid_tool_call"})
-        else:
-            valid.append({**common, "args": args, "type": "tool_call"})
+            rest = {"error": error, "type": "invalid_tool_call"}
+            invalid.append({"name": name, "args": text, "id": call_id, **rest})
+        else:  # in the order of LangChain's own, so that a provider is sent the same text again
+            valid.append({"name": name, "args": args, "id": call_id, "type": "tool_call"})
     return {"tool_calls": valid, "invalid_tool_calls": invalid}
 
 

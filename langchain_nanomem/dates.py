@@ -384,9 +384,11 @@ def _zh_distance(said: _Said) -> _When | None:
 
 
 _CODE = r"```[\s\S]*?```|`[^`\n]*`|https?://[^\s<>\"'，。]+"
+_WORD_BEFORE = r"(?<![0-9A-Za-zÀ-ɏ_.$@#/\\-])"
+_WORD_AFTER = r"(?![0-9A-Za-zÀ-ɏ_(\[{$/\\=]|[-.:'’][0-9A-Za-z])"
 _ANY = re.compile(
-    rf"{_CODE}|(?=[0-9A-Za-z\u4e00-\u9fff])(?<![0-9A-Za-zÀ-ɏ_.$@#/\\-])(?:"
+    rf"{_CODE}|(?:{_WORD_BEFORE}(?=[0-9A-Za-z])|(?=[\u4e00-\u9fff]))(?:"
     + "|".join(f"(?P<r{n}>{pattern.pattern})" for n, (pattern, _) in enumerate(_RULES))
-    + r")(?![0-9A-Za-zÀ-ɏ_(\[{$/\\=]|[-.:'’][0-9A-Za-z])",
+    + rf")(?:(?<=[\u4e00-\u9fff])|{_WORD_AFTER})",
     _FLAGS,
 )

@@ -10,6 +10,7 @@ what is no prose make it worth less. Chinese, Japanese and Korean count by pairs
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,14 +93,16 @@ _WORD = re.compile(rf"\d{{4}}-\d\d(?:-\d\d)?|[{_CJK}]+|[^\W_{_CJK}]+(?:['’][^\
 _CODE_BLOCK = re.compile(r"```[\s\S]*?```|~~~[\s\S]*?~~~")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LIST_MARK = re.compile(r"^(?:#{1,6}|[-*+>•]|\[[ xX]\])\s+")
-_ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "Prof", "St", "vs", "etc", "e.g", "i.e", "No", "approx")
+_ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "Prof", "St", "vs", "etc", "e.g", "i.e", "approx")
 _NO_END = "".join(rf"(?<!\b{word}\.)" for word in map(re.escape, _ABBREVIATIONS))
 _END = re.compile(
-    rf"(?:(?<=[.!?…])|(?<=[.!?…][\"”’)\]])){_NO_END}(?<!\b[A-Z]\.)\s+"
+    rf"(?:(?<=[.!?…])|(?<=[.!?…][\"”’)\]])){_NO_END}(?<!\b[A-HJ-Z]\.)(?<!^\d\.)(?<!^\d\d\.)\s+"
     r"|(?:(?<=[。！？])|(?<=[。！？][”’」』）]))(?![。！？”’」』）\s])"
-    r"|\n(?![ \t]{0,8}[a-z])"  # a line that goes on in small letters is the same sentence
+    r"|\n(?![ \t]{0,8}[a-z])",  # a line that goes on in small letters is the same sentence
+    re.MULTILINE,
 )
 
+_FULL_WIDTH_ENDS = "。！？”’」』）"
 _STOP_WORDS = frozenset(
     """
     a about above after again against all also am an and any are as at be because been before being
@@ -277,7 +280,7 @@ def _worth(text: str, nicknames: frozenset[str]) -> float:
             worth *= factor
     if _letters_share(text) < _LEAST_LETTERS_SHARE:
         worth *= _NOT_PROSE_FACTOR
-    return worth / (_estimate_tokens(text) + _TOKENS_OF_ANY) ** _TOKENS_POWER
+    return worth / math.pow(_estimate_tokens(text) + _TOKENS_OF_ANY, _TOKENS_POWER)
 
 
 def _letters_share(text: str) -> float:
@@ -352,11 +355,10 @@ def _leads(sentences: Sequence[_Sentence]) -> Iterator[str]:
 
 
 def _render(sentences: Sequence[_Sentence]) -> str:
-    parts = (
-        f"{lead or ' '}{sentence.text}"
-        for lead, sentence in zip(_leads(sentences), sorted(sentences), strict=True)
-    )
-    return "".join(parts).strip()
+    shown = ""
+    for lead, sentence in zip(_leads(sentences), sorted(sentences), strict=True):
+        shown += (lead or ("" if shown[-1] in _FULL_WIDTH_ENDS else " ")) + sentence.text
+    return shown.strip()
 
 
 def _cut_best(sentences: Sequence[_Sentence], max_tokens: int, count: Callable[[str], int]) -> str:

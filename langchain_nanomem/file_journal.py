@@ -20,6 +20,7 @@ from langchain_nanomem.files import (
     file_stem,
     make_directory,
     open_file,
+    read_at,
     read_bytes,
     replace_file,
     sync_directory,
@@ -63,8 +64,7 @@ class Damage(NamedTuple):
 _MORE = b',"_more":true}'
 _MARK_BYTES = 48
 _BOM = b"\xef\xbb\xbf"
-# The beginning of a record, or what some file systems leave of one after a power loss.
-_TORN = re.compile(rb'\s*(\{\s*("|$)|\x00|$)')
+_FIRST = b'{"_type":"metadata"'
 
 
 def frame(records: Sequence[Record]) -> bytes:
@@ -79,36 +79,36 @@ def frame(records: Sequence[Record]) -> bytes:
     return b"".join(line + b"\n" for line in joined)
 
 
-class _Lines(NamedTuple):
-    """What a piece of a file holds: sound lines, and a torn rest."""
-
-    lines: list[bytes]
-    length: int
-    """The length of the sound part."""
-
-
-def sound_lines(content: bytes) -> _Lines:
-    """Cut off what an interrupted append left at the end of `content`.
+def sound_length(content: bytes) -> int:
+    """The length of `content` without what an interrupted append left at its end.
 
     A last line that only lacks its line end, as editors leave it, is sound.
     """
-    lines = content.split(b"\n")
-    rest = lines.pop()
-    if rest.strip() and _is_record(rest):
-        lines.append(rest)
-        rest = b""
-    length = len(content) - len(rest)
-    while lines and lines[-1].endswith(_MORE):
+    length = content.rfind(b"\n") + 1
+    if _is_record(content[length:]):
+        length = len(content)
+    while content.endswith((_MORE, _MORE + b"\n"), 0, length):
         length = content.rfind(b"\n", 0, length - 1) + 1
-        lines.pop()
-    return _Lines(lines, length)
+    return length
 
 
 def _is_record(line: bytes) -> bool:
     try:
-        return isinstance(from_json(line), dict)
+        return isinstance(from_json(line.removeprefix(_BOM)), dict)
     except ValueError:
         return False
+
+
+def is_torn(rest: bytes, *, is_whole_file: bool) -> bool:
+    """Whether what follows the sound lines is what an interrupted append leaves.
+
+    That is the beginning of a record, perhaps with the zeros that some file systems fill in
+    after a power loss. A whole file must begin as journals do, with a metadata record: what
+    can't be read must not pass for empty.
+    """
+    head = b"".join(rest.rstrip(b"\0")[:1024].split())[: len(_FIRST)]
+    start = _FIRST if is_whole_file else _FIRST[:2]
+    return head.startswith(start) or start.startswith(head)
 
 
 # --- files ------------------------------------------------------------------
@@ -174,14 +174,13 @@ class FileJournal(Journal):
             make_directory(path.parent)
             created = not path.exists()
             with _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as fd:
+                if created and sync:
+                    sync_directory(path.parent)
                 end = _sound_end(fd, path)
                 if expected_end not in {None, _position(fd, end)}:
                     raise ReplacedError(key)
                 _append_bytes(fd, path, end, content, sync=sync)
-                position = _position(fd, os.fstat(fd).st_size)
-            if created and sync:
-                sync_directory(path.parent)
-            return position
+                return _position(fd, os.fstat(fd).st_size)
 
     @override
     def read(self, key: str, start: Position = ORIGIN) -> Reading:
@@ -190,9 +189,13 @@ class FileJournal(Journal):
             with _opened(path, os.O_RDONLY) as fd:
                 if start != ORIGIN and _position(fd, start.offset) != start:
                     raise ReplacedError(key)
-                if not _ends_clean(fd):
-                    self._wait_for_writer(key)
-                return _read_records(fd, path, start)
+                content = read_at(fd, start.offset)
+                length = _sound_length(fd, path, start.offset, content)
+                torn = len(content) - length
+                if torn and self._is_abandoned(key, fd, start.offset + len(content)):
+                    logger.warning("%s: the last %d bytes are a torn record; left out", path, torn)
+                records = _records(fd, path, start.offset, content[:length])
+                return records, _position(fd, start.offset + length)
         except FileNotFoundError:
             if start == ORIGIN:
                 return [], ORIGIN
@@ -205,7 +208,8 @@ class FileJournal(Journal):
             path = self.path(key)
             make_directory(path.parent)
             replace_file(path, content)
-        return Position(len(content), content[-_MARK_BYTES:])
+            with _opened(path, os.O_RDONLY) as fd:
+                return _position(fd, len(content))
 
     @override
     def delete(self, key: str) -> bool:
@@ -215,6 +219,8 @@ class FileJournal(Journal):
                 return False
             make_directory(self._tombstones)
             replace_file(self._tombstone(key), utc_now().isoformat().encode())
+            for aside in path.parent.glob(f"{path.name}.damaged-*"):
+                aside.unlink()
             path.unlink()
             self._adopted.discard(key)
             sync_directory(path.parent)
@@ -230,9 +236,9 @@ class FileJournal(Journal):
     @override
     def list(self) -> Journals:
         found: Journals = []
-        for path in self._sessions.glob("[!.]*.jsonl"):
+        for path in self._files():
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                if not path.is_symlink():
+                if path.is_file() and not path.is_symlink():
                     found.append(_info(path))
         return sorted(found, key=lambda info: info.key)
 
@@ -270,10 +276,24 @@ class FileJournal(Journal):
     def _tombstone(self, key: str) -> Path:
         return self._tombstones / hashlib.sha256(key.encode()).hexdigest()[:40]
 
-    def _wait_for_writer(self, key: str) -> None:
-        """Let an append that is being written come to its end, where locking is possible."""
-        with contextlib.suppress(OSError), self.lock(key):
-            pass
+    def _files(self) -> Iterator[Path]:
+        try:
+            paths = [*self._sessions.iterdir()]  # glob would take what it can't read for empty
+        except FileNotFoundError:
+            return
+        for path in paths:
+            if path.suffix == ".jsonl" and not path.name.startswith("."):
+                yield path
+
+    def _is_abandoned(self, key: str, fd: int, size: int) -> bool:
+        """Whether nobody is writing what stands at the end of a file of `size` bytes.
+
+        It never waits: who reads may hold what the one who writes is waiting for.
+        """
+        with contextlib.suppress(OSError):  # nobody locks in a read-only place, and none writes
+            if self._locks.is_held(file_stem(key)):
+                return False
+        return os.fstat(fd).st_size == size
 
     def _yield_place(self, key: str, path: Path) -> None:
         """Move a file of nanobot away whose name is, by its key, that of another session."""
@@ -286,7 +306,8 @@ class FileJournal(Journal):
                 f"{path} and {own} both say that they are the session {owner!r}. "
                 "Move one of them away."
             )
-        path.rename(own)
+        with contextlib.suppress(FileNotFoundError):  # another process did the same
+            path.rename(own)
 
     def _adopt_legacy(self, key: str, path: Path) -> Path:
         """Give a file of nanobot, whose names are less exact, the name of its key."""
@@ -295,6 +316,8 @@ class FileJournal(Journal):
             return path
         try:
             return legacy.rename(path)
+        except FileNotFoundError:  # another process did the same
+            return path
         except OSError:  # a read-only place: it is read where it lies
             return legacy
 
@@ -327,18 +350,20 @@ _REMEDY = (
 
 def _info(path: Path) -> JournalInfo:
     stat = path.lstat()
-    first = _first_record(path)
+    first: Record = {}
+    with contextlib.suppress(PermissionError):  # the others are to be listed all the same
+        first = _first_record(path)
     moment = datetime.fromtimestamp(stat.st_mtime, UTC)
-    key = _owner(path) or unquote(path.stem)
+    key = _named_key(first, path) or unquote(path.stem)
     return JournalInfo(key, first, moment, stat.st_size, str(path))
 
 
 def _first_record(path: Path) -> Record:
     """The first record, or {} where it can't be read; listing must not fail for one file."""
-    with _opened(path, os.O_RDONLY) as fd:
-        head = os.pread(fd, 1 << 16, 0)
+    with _opened(path, os.O_RDONLY) as fd, os.fdopen(fd, "rb", closefd=False) as file:
+        line = file.readline()
     try:
-        return load_record(head.split(b"\n", 1)[0].removeprefix(_BOM))
+        return load_record(line.removeprefix(_BOM))
     except ValueError:
         return {}
 
@@ -346,14 +371,21 @@ def _first_record(path: Path) -> Record:
 def _owner(path: Path) -> str | None:
     """The key that a file itself names; None where it is missing or names none."""
     try:
-        first = _first_record(path)
+        return _named_key(_first_record(path), path)
     except FileNotFoundError:
         return None
+
+
+def _named_key(first: Record, path: Path) -> str | None:
     if first.get("_type") != "metadata":
         return None
-    key = first.get("key")
+    if isinstance(key := first.get("key"), str) and key:
+        return key
+    key = unquote(path.stem)
+    if key != path.stem and file_stem(key) == path.stem:
+        return key  # a name of ours
     # nanobot's first versions wrote no key; this is how it made one of the file's name
-    return key if isinstance(key, str) and key else path.stem.replace("_", ":", 1)
+    return path.stem.replace("_", ":", 1)
 
 
 def _legacy_stem(key: str) -> str:
@@ -375,7 +407,7 @@ def _append_bytes(fd: int, path: Path, end: int, content: bytes, *, sync: bool) 
     if size > end:
         logger.warning("%s: the last %d bytes are a torn record; cut off", path, size - end)
         os.ftruncate(fd, end)
-    if end and os.pread(fd, 1, end - 1) != b"\n":
+    if end and read_at(fd, end - 1, 1) != b"\n":
         content = b"\n" + content
     try:
         write_all(fd, content)
@@ -390,36 +422,31 @@ def _append_bytes(fd: int, path: Path, end: int, content: bytes, *, sync: bool) 
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
-def _read_records(fd: int, path: Path, start: Position) -> Reading:
-    found = sound_lines(_read_from(fd, start.offset))
-    records = [
-        load_line(line, path, lambda i=i: _line_number(fd, start.offset) + i)  # type: ignore[misc]  # i is bound early
-        for i, line in enumerate(found.lines)
+def _records(fd: int, path: Path, offset: int, content: bytes) -> list[Record]:
+    """The records of the sound `content` that stands at `offset`."""
+    return [
+        load_line(line, path, lambda i=i: _line_number(fd, offset) + i)  # type: ignore[misc]  # i is bound early
+        for i, line in enumerate(content.split(b"\n"))
         if line.strip()
     ]
-    if torn := os.fstat(fd).st_size - _sound_end(fd, path):
-        logger.warning("%s: the last %d bytes are a torn record; left out", path, torn)
-    return records, _position(fd, start.offset + found.length)
-
-
-def _read_from(fd: int, offset: int) -> bytes:
-    os.lseek(fd, offset, os.SEEK_SET)
-    with os.fdopen(os.dup(fd), "rb") as file:
-        return file.read()
 
 
 def _position(fd: int, offset: int) -> Position:
+    """With the file's identity: a rewritten file may well end as the old one did."""
+    if not offset:
+        return ORIGIN
     start = max(0, offset - _MARK_BYTES)
-    return Position(offset, os.pread(fd, offset - start, start))
+    identity = b"%x:" % os.fstat(fd).st_ino
+    return Position(offset, identity + read_at(fd, start, offset - start))
 
 
 def _line_number(fd: int, offset: int) -> int:
-    return _read_from(fd, 0)[:offset].count(b"\n") + 1
+    return read_at(fd, 0, offset).count(b"\n") + 1
 
 
 def _ends_clean(fd: int) -> bool:
     size = os.fstat(fd).st_size
-    tail = os.pread(fd, len(_MORE) + 1, max(0, size - len(_MORE) - 1))
+    tail = read_at(fd, max(0, size - len(_MORE) - 1))
     return not tail or (tail.endswith(b"\n") and tail != _MORE + b"\n")
 
 
@@ -431,9 +458,14 @@ def _sound_end(fd: int, path: Path) -> int:
     """
     if _ends_clean(fd):
         return os.fstat(fd).st_size
-    content = _read_from(fd, 0)
-    end = sound_lines(content).length
-    if not _TORN.match(content, end):
-        number = content[:end].count(b"\n") + 1
+    return _sound_length(fd, path, 0, read_at(fd, 0))
+
+
+def _sound_length(fd: int, path: Path, offset: int, content: bytes) -> int:
+    """The length of the sound part of `content`, which stands at `offset` to the file's end."""
+    length = sound_length(content)
+    end = offset + length
+    if not is_torn(content[length:], is_whole_file=not end):
+        number = _line_number(fd, end)
         raise CorruptRecordError(path, number, "what stands at the end is no record", _REMEDY)
-    return end
+    return length

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +104,13 @@ def read_bytes(path: Path) -> bytes:
         os.close(fd)
 
 
+def read_at(fd: int, offset: int, length: int = -1) -> bytes:
+    """`length` bytes from `offset` on, fewer at the end of the file; by default all to its end."""
+    os.lseek(fd, offset, os.SEEK_SET)  # os.pread is not on every system
+    with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+        return file.read(length)
+
+
 def write_all(fd: int, content: bytes) -> None:
     """Write all of `content` at the descriptor's position, in as few calls as the system allows."""
     view = memoryview(content)
@@ -150,13 +157,34 @@ class LockDirectory:
     @contextlib.contextmanager
     def hold(self, stem: str) -> Iterator[None]:
         """Hold the lock called `stem` (a file stem). A thread may hold it more than once."""
+        lock = self._named(stem)
+        with lock.thread, lock.process:
+            yield
+
+    def is_held(self, stem: str) -> bool:
+        """Whether another thread or process holds the lock called `stem`. Never waits.
+
+        Raises:
+            OSError: It can't be told, for there is no locking here.
+        """
+        lock = self._named(stem)
+        if not lock.thread.acquire(blocking=False):
+            return True
+        try:
+            with lock.process.acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
+        finally:
+            lock.thread.release()
+
+    def _named(self, stem: str) -> _NamedLock:
         with self._guard:
             lock = self._threads.get(stem)
             if lock is None:
                 make_directory(self._path)
                 lock = self._threads[stem] = _NamedLock(self._path / f"{stem}.lock")
-        with lock.thread, lock.process:
-            yield
+            return lock
 
 
 class _NamedLock:
@@ -174,6 +202,7 @@ __all__ = [
     "file_stem",
     "make_directory",
     "open_file",
+    "read_at",
     "read_bytes",
     "replace_file",
     "sync_directory",

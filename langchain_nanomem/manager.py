@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import threading
 from collections import OrderedDict
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from langchain_core.messages import BaseMessage
+
+    from langchain_nanomem.journal import Reading
 
 _RESERVED = ("_type", "_n", "_more")
 
@@ -112,7 +115,7 @@ class SessionManager:
             session._cleared = False
             _merge(session, records, len(fresh))
         with self._guard:
-            self._live[session.key] = session
+            self._live.setdefault(session.key, session)
 
     def invalidate(self, key: str) -> None:
         """Forget what is cached of `key`; the next `get_or_create` reads it from the disk."""
@@ -145,10 +148,11 @@ class SessionManager:
         """
         with self.journal.lock(key), self._guard:
             session = self._live.get(key)
-            if session is not None:
-                session._origin = _DELETED
             self.invalidate(key)
-            return self.journal.delete(key)
+            deleted = self.journal.delete(key)
+            if deleted and session is not None:
+                session._origin = _DELETED
+            return deleted
 
     # --- for chat history, graphs and consolidation ---
 
@@ -234,6 +238,13 @@ class SessionManager:
                 "thread_id or session_id: a session is never shared between scopes."
             )
 
+    def note_pointer(self, session: Session) -> None:
+        """Take over where the pointer is now, into an object that may have unsaved messages."""
+        with self.reading(session.key) as records:
+            session.last_consolidated = records.pointer(records.view())
+        if session._origin is not None:
+            session._origin = session._origin._replace(pointer=session.last_consolidated)
+
     def erase(self, key: str) -> None:
         """Empty the session on disk: messages, checkpoints and all; who it belongs to stays."""
         with self.writing(key) as records:
@@ -259,14 +270,17 @@ class SessionManager:
 
     def _refresh(self, records: SessionRecords) -> None:
         try:
-            new, end = self.journal.read(records.key, records.end)
-        except ReplacedError:
-            records.reset()
-            new, end = self.journal.read(records.key)
+            records.fold(*self._read_on(records))
         except BaseException:
             records.reset()
             raise
-        records.fold(new, end)
+
+    def _read_on(self, records: SessionRecords) -> Reading:
+        try:
+            return self.journal.read(records.key, records.end)
+        except ReplacedError:
+            records.reset()
+            return self.journal.read(records.key)
 
     def _check_same(self, session: Session, records: SessionRecords) -> None:
         origin = session._origin
@@ -340,7 +354,7 @@ def _metadata(records: SessionRecords, updated_at: datetime) -> Record:
         "key": records.key,
         "uid": header.get("uid") or secrets.token_hex(4),
         "created_at": created_at.isoformat(),
-        "updated_at": updated_at.isoformat(),
+        "updated_at": updated_at.astimezone(UTC).isoformat(),
         "last_consolidated": records.pointer(records.view()),
     }
 
@@ -350,23 +364,30 @@ def _changed_metadata(session: Session, records: SessionRecords) -> Record:
     origin = session._origin
     header = _metadata(records, session.updated_at)
     if not records.exists:
-        header["created_at"] = session.created_at.isoformat()
+        header["created_at"] = session.created_at.astimezone(UTC).isoformat()
     if session.last_consolidated != (origin.pointer if origin else 0):
-        header["last_consolidated"] = _checked_pointer(session)
+        header["last_consolidated"] = _checked_pointer(session, records)
     if dump_record(session.metadata) != (origin.metadata if origin else b"{}"):
+        if not isinstance(session.metadata, dict):
+            raise ValueError(
+                f"metadata of session {session.key!r} must be a dictionary, not "
+                f"{session.metadata!r:.80}. Nothing was written."
+            )
         header["metadata"] = session.metadata
     if session.scope is not None:
         header["scope"] = list(session.scope)
     return {**records.header, **header}
 
 
-def _checked_pointer(session: Session) -> int:
+def _checked_pointer(session: Session, records: SessionRecords) -> int:
     pointer, count = session.last_consolidated, len(session.messages)
     if type(pointer) is not int or not 0 <= pointer <= count:
         raise ValueError(
             f"last_consolidated of session {session.key!r} must be a number of its {count} "
             f"messages, not {pointer!r}. Nothing was written."
         )
+    if pointer > session._saved < len(records.view()):
+        return session._saved  # what others wrote comes before the new ones: it is in no memory
     return pointer
 
 
@@ -375,12 +396,21 @@ def _check_unchanged(session: Session, records: SessionRecords) -> None:
     saved = session._saved
     numbers = origin.view[:saved] if origin else []
     for place, number in enumerate(numbers):
-        if place >= len(session.messages) or session.messages[place] != records.message(number):
+        if (
+            place >= len(session.messages)
+            or number not in records.elements
+            or _differ(session.messages[place], records.message(number))
+        ):
             raise ValueError(
                 f"message {place} of session {session.key!r} was changed or removed after it was "
                 "saved: messages are only ever appended. Nothing was written; invalidate() the "
                 "session to get it back, or clear() it to start anew."
             )
+
+
+def _differ(record: Record, saved: Record) -> bool:
+    """Whether two records do; NaN differs from itself, but not as it is written."""
+    return record != saved and dump_record(record) != dump_record(saved)
 
 
 def _note(session: Session, records: SessionRecords, view: list[int]) -> None:
@@ -403,8 +433,14 @@ def _load(session: Session, records: SessionRecords) -> None:
     """Fill `session` with what the journal holds."""
     view = records.view()
     session.messages[:] = [copy_record(records.message(number)) for number in view]
-    session.metadata = copy_record(records.header.get("metadata") or {})
+    session.metadata = _program_metadata(records)
     _note(session, records, view)
+
+
+def _program_metadata(records: SessionRecords) -> Record:
+    """What the program keeps with the session; {} where another one wrote no dictionary."""
+    kept = records.header.get("metadata")
+    return copy_record(kept) if isinstance(kept, dict) else {}
 
 
 def _catch_up(session: Session, records: SessionRecords) -> None:
@@ -433,7 +469,7 @@ def _merge(session: Session, records: SessionRecords, own: int) -> None:
     others = [copy_record(records.message(number)) for number in view[saved : len(view) - own]]
     session.messages[saved:saved] = others
     if "metadata" in records.header:
-        session.metadata = copy_record(records.header["metadata"])
+        session.metadata = _program_metadata(records)
     _note(session, records, view)
 
 

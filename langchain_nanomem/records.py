@@ -36,6 +36,8 @@ MESSAGES = "messages"
 _OURS = frozenset({"_type", "_n", "_more"})
 
 Encoded = dict[str, Any]
+Mark = tuple[Any, bool]
+"""The id of a message, and whether it is a system message."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
@@ -128,8 +130,8 @@ class SessionRecords:
 
     def _number(self, record: Record) -> int:
         number = record.pop("_n", None)
-        if not isinstance(number, int):
-            number = self.next_number  # written by a person or by another program
+        if type(number) is not int or number in self.elements:
+            number = self.next_number  # written, or copied, by a person or by another program
         self.elements[number] = record
         self.next_number = max(self.next_number, number + 1)
         return number
@@ -229,14 +231,26 @@ class SessionRecords:
     def pointer(self, view: list[int]) -> int:
         """The number of leading messages of `view` that are in memory."""
         if self.is_thread:
-            return self.covered(self.message(n).get("id") for n in view)
+            return self.covered(self.marks(view))
         return valid_pointer(self._pointer, len(view), self.key)
 
-    def covered(self, message_ids: Iterable[Any]) -> int:
-        """How many leading ones of these messages were consolidated, on whatever branch."""
-        count = 0
-        for message_id in message_ids:
-            if message_id not in self.consolidated_ids:
+    def marks(self, view: list[int]) -> Iterator[Mark]:
+        """What tells of each message of `view` whether it is in memory."""
+        records = (self.message(number) for number in view)
+        return ((record.get("id"), record.get("role") == "system") for record in records)
+
+    def covered(self, marks: Iterable[Mark], also: Iterable[Any] = ()) -> int:
+        """How many leading ones of these messages were consolidated, on whatever branch.
+
+        Args:
+            marks: Of the messages, in order. A system message counts if one behind it does.
+            also: More ids that count as consolidated.
+        """
+        known = self.consolidated_ids.union(also)
+        covered = 0
+        for place, (message_id, is_system) in enumerate(marks, start=1):
+            if message_id in known:
+                covered = place
+            elif not is_system:
                 break
-            count += 1
-        return count
+        return covered

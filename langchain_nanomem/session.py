@@ -5,6 +5,7 @@ Pure data. Nothing here reads or writes a file; that is the work of `SessionMana
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -183,10 +184,10 @@ def legal_view(shapes: list[Shape]) -> list[int | MissingResult]:
     no call, and further results of the same call, are left out.
     """
     results: dict[int, list[int]] = {}
-    waiting: dict[str, int] = {}
+    waiting: dict[str | None, int] = {}
     for place, shape in enumerate(shapes):
         if shape.role == "tool":
-            caller = waiting.pop(shape.result_of or "", None)
+            caller = waiting.pop(shape.result_of, None)
             if caller is not None:
                 results.setdefault(caller, []).append(place)
         elif shape.replayable:
@@ -205,21 +206,41 @@ def record_shape(record: Mapping[str, Any]) -> Shape:
     """The shape of a record, whoever wrote it."""
     role = str(record.get("role") or "")
     if role == "tool":
-        return Shape(role, result_of=record.get("tool_call_id"))
+        return Shape(role, result_of=_call_id(record.get("tool_call_id")))
     if role != "assistant":
         return Shape(role)
-    calls = tuple(
-        (call["id"], (call.get("function") or {}).get("name") or call.get("name") or "")
-        for call in record.get("tool_calls") or ()
-        if call.get("id")
-    )
+    calls = {_call_id(call.get("id")): _call_name(call) for call in tool_calls_of(record)}
     filled = bool(record.get("tool_calls")) or has_content(record.get("content"))
-    return Shape(role, calls, replayable=filled and not _is_error(record))
+    answerable = tuple((call_id, name) for call_id, name in calls.items() if call_id)
+    return Shape(role, answerable, replayable=filled and not _is_error(record))
+
+
+def tool_calls_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tool calls of a record, whoever wrote it; what is no call is left out."""
+    calls = record.get("tool_calls")
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+
+
+def _call_id(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _call_name(call: Mapping[str, Any]) -> str:
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, Mapping) else None
+    return str(name or call.get("name") or "")
 
 
 def has_content(content: object) -> bool:
     """Whether there is anything in a message's content but white space."""
+    if isinstance(content, list):
+        return any(_block_has_content(block) for block in content)
     return bool(content.strip() if isinstance(content, str) else content)
+
+
+def _block_has_content(block: object) -> bool:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else block
+    return has_content(text)
 
 
 def _is_error(record: Mapping[str, Any]) -> bool:
@@ -235,7 +256,8 @@ def _is_error(record: Mapping[str, Any]) -> bool:
 
 def _replayed(record: dict[str, Any]) -> dict[str, Any]:
     entry = {"role": record.get("role", "user"), "content": record.get("content", "")}
-    return entry | {name: record[name] for name in _REPLAYED if name in record}
+    entry |= {name: record[name] for name in _REPLAYED if name in record}
+    return copy.deepcopy(entry)  # who is given it may mark it up, as for a provider's cache
 
 
 def _interrupted(missing: MissingResult) -> dict[str, Any]:

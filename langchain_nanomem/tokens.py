@@ -63,7 +63,7 @@ FILE_TOKENS = 2_000
 """Per file: about a page of a PDF at Anthropic's 1,500 to 3,000."""
 
 _GENERATION_SIZE = 65_536
-_PIECE_CHARS = 504  # a multiple of 3 and 8: digits and many repeated signs come in those
+_PIECE_CHARS = 384  # a multiple of 3 and 128: digits and repeated signs are cut between tokens
 _SLICE = 65_536
 
 
@@ -75,9 +75,9 @@ class TokenCounter:
     place is counted anew. The last 65,536 different texts are always remembered, twice as many
     at most; the texts themselves are not kept. Safe to use from several threads.
 
-    A text longer than 504 characters is cut before it is encoded, because tiktoken's time
+    A text longer than 384 characters is cut before it is encoded, because tiktoken's time
     grows with the square of a piece that has no boundary. The cut is where every encoding
-    has a boundary anyway (a word's end, say), so the count stays exact; only where 504
+    has a boundary anyway (a word's end, say), so the count stays exact; only where 384
     characters in a row offer none (base64, one letter repeated, Thai without a space) may
     it cost a token or two a cut.
 
@@ -118,23 +118,14 @@ class TokenCounter:
         """
         # Not getattr: on a pydantic model a missing field is slow, and most messages miss most.
         fields = message.__dict__
-        extra = fields.get("additional_kwargs")
-        if not isinstance(extra, Mapping):
-            extra = {}
-        blocks: list[_Block] = []
-        total = MESSAGE_TOKENS + self._sum(_content_parts(fields.get("content"), blocks))
-        if name := fields.get("name"):
-            total += NAME_TOKENS + self.count_text(_text_of(name))
-        if call_id := fields.get("tool_call_id"):
-            total += self.count_text(_text_of(call_id))
-        if reasoning := extra.get("reasoning_content"):
-            total += self.count_text(_text_of(reasoning))
-        parsed = [
-            *_mappings(fields.get("tool_calls")),
-            *_mappings(fields.get("invalid_tool_calls")),
-        ]
-        if parsed or blocks or extra:
-            total += self._count_calls(parsed, blocks, _raw_calls(extra, with_list=not parsed))
+        content = fields.get("content")
+        if isinstance(content, str):
+            total, blocks = MESSAGE_TOKENS + self.count_text(content), []
+        else:
+            blocks = list[_Block]()
+            total = MESSAGE_TOKENS + self._sum(_content_parts(content, blocks))
+        if blocks or any(map(fields.get, _EXTRA_FIELDS)):
+            total += self._count_extras(fields, blocks)
         return total
 
     def count_text(self, text: str) -> int:
@@ -162,16 +153,29 @@ class TokenCounter:
     def _loaded(self) -> Callable[[str], int]:
         if self._measure is None:
             with self._lock:
-                if self._measure is None:
+                if self._measure is None:  # pragma: no branch - another thread may be faster
                     self._measure = _load_measure(self._encoding)
         return self._measure
 
     def _sum(self, parts: Iterable[str | int]) -> int:
         return sum(part if isinstance(part, int) else self.count_text(part) for part in parts)
 
+    def _count_extras(self, fields: dict[str, Any], blocks: list[_Block]) -> int:
+        extra = fields.get("additional_kwargs")
+        if not isinstance(extra, Mapping):
+            extra = {}
+        parsed = _mappings(fields.get("tool_calls")) + _mappings(fields.get("invalid_tool_calls"))
+        raw = _raw_calls(extra, with_list=not parsed) if extra else []
+        name, call_id = _text_of(fields.get("name")), _text_of(fields.get("tool_call_id"))
+        total = self._count_calls(parsed, blocks, raw) + NAME_TOKENS * bool(name)
+        texts = (name, call_id, _text_of(extra.get("reasoning_content")))
+        return total + self._sum(filter(None, texts))
+
     def _count_calls(self, parsed: list[_Block], *repeated: list[_Block]) -> int:
         """The tokens of all calls; one that is told more than once counts at its largest."""
         calls = [_Call.of(block) for block in parsed]
+        if not any(repeated):
+            return sum(map(self._count_call, calls))
         known = [(call.name, call.id or n) for n, call in enumerate(calls)]
         tally = self._tally(calls, [key for _, key in known])
         for blocks in filter(None, repeated):
@@ -182,8 +186,11 @@ class TokenCounter:
     def _tally(self, calls: list[_Call], keys: Iterable[Hashable]) -> Counter[Hashable]:
         tally: Counter[Hashable] = Counter()
         for call, key in zip(calls, keys, strict=True):
-            tally[key] += CALL_TOKENS + self.count_text(call.name) + self.count_text(call.arguments)
+            tally[key] += self._count_call(call)
         return tally
+
+    def _count_call(self, call: _Call) -> int:
+        return CALL_TOKENS + self.count_text(call.name) + self.count_text(call.arguments)
 
 
 class _RecentCounts:
@@ -218,6 +225,7 @@ _REASONING_FIELDS = ("reasoning", "thinking", "reasoning_content", "text", "summ
 _CALL_BLOCKS = frozenset(
     ["tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"]
 )
+_EXTRA_FIELDS = ("additional_kwargs", "invalid_tool_calls", "name", "tool_call_id", "tool_calls")
 _ARGUMENT_FIELDS = ("args", "input", "arguments", "partial_json")
 _MEDIA_TOKENS = {
     **dict.fromkeys(["image", "image_url", "input_image", "image_generation_call"], IMAGE_TOKENS),
@@ -283,8 +291,8 @@ def _media_parts(kind: str, block: _Block, calls: list[_Block]) -> Iterator[str 
     elif source.get("type") == "content":
         yield from _content_parts(source.get("content"), calls)
     else:
-        mime_type = block.get("mime_type") or source.get("media_type") or ""
-        yield _MEDIA_TOKENS.get(str(mime_type).partition("/")[0], _MEDIA_TOKENS[kind])
+        mime_type = _text_of(block.get("mime_type") or source.get("media_type"))
+        yield _MEDIA_TOKENS.get(mime_type.partition("/")[0], _MEDIA_TOKENS[kind])
 
 
 class _Call(NamedTuple):
@@ -338,7 +346,7 @@ def _text_of(value: object) -> str:
 def _json(value: object) -> str:
     """`value` as JSON text, as chat clients write it; never raises, whatever it holds."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=_opaque)
+        return _ENCODER.encode(value)
     except Exception:  # noqa: BLE001 - keys that are no text, cycles, depth, a __str__ that raises
         try:
             return repr(value)
@@ -348,6 +356,9 @@ def _json(value: object) -> str:
 
 def _opaque(value: object) -> str:
     return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray) else str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=_opaque)
 
 
 # --- exact counts: tiktoken's engine, fed from local files ---------------------------------------
@@ -537,19 +548,20 @@ _RUN_CHARS_PER_TOKEN = {
 # fmt: off
 _RANGE_TOKENS = (
     (0x0080, 1.2), (0x00DF, 0.6), (0x0100, 0.9), (0x0180, 2), (0x0370, 0.5), (0x0400, 1),
-    (0x0410, 0.42), (0x0450, 0.5), (0x0460, 2.1), (0x0500, 2), (0x0531, 0.45), (0x0590, 0.5),
+    (0x0410, 0.4), (0x0450, 0.5), (0x0460, 2.1), (0x0500, 2), (0x0531, 0.45), (0x0590, 0.5),
     (0x0600, 1), (0x0620, 0.42), (0x0653, 1.1), (0x0700, 2), (0x0900, 0.46), (0x0980, 0.48),
     (0x0A00, 0.75), (0x0A80, 0.55), (0x0B00, 1), (0x0B80, 0.44), (0x0C00, 0.5), (0x0C80, 0.48),
     (0x0D00, 0.46), (0x0D80, 0.75), (0x0E00, 0.5), (0x0E80, 2), (0x1000, 0.7), (0x10A0, 0.43),
-    (0x1100, 2), (0x1380, 3), (0x1780, 0.68), (0x1800, 3), (0x1E00, 1.2), (0x1EA0, 0.75), (0x1F00, 2),
-    (0x2010, 1), (0x2030, 2), (0x2800, 3), (0x2900, 2.6), (0x3000, 1), (0x3040, 0.85),
+    (0x1100, 2), (0x1380, 3), (0x1780, 0.68), (0x1800, 3), (0x1E00, 1.2), (0x1EA0, 0.75),
+    (0x1F00, 2), (0x2010, 1), (0x2030, 2), (0x2800, 3), (0x2900, 2.6), (0x3000, 1), (0x3040, 0.85),
     (0x3100, 2), (0x3400, 3), (0x4E00, 2.1), (0xA000, 3), (0xAC00, 2.6), (0xD7A4, 3),
     (0xD800, 2), (0xE000, 3), (0xF900, 2.5), (0xFE00, 1.5), (0xFE10, 2.5), (0xFF00, 1.4),
     (0xFF5F, 2), (0xFFFC, 1), (0x10000, 4), (0x1D400, 3), (0x1D800, 4), (0x1F000, 3), (0x1F300, 2),
     (0x1F540, 3), (0x1F600, 2), (0x1F6C0, 3), (0x1F900, 2), (0x1F980, 3), (0x1FB00, 4),
 )
 # fmt: on
-# How much more the older vocabulary takes for the scripts that it has hardly learned.
+# How much more the older vocabulary takes: for everything, and for scripts it has hardly learned.
+_CL100K_FACTOR = 1.1
 # fmt: off
 _CL100K_FACTORS = (
     (0x0080, 1), (0x0370, 2.3), (0x0400, 1.8), (0x0460, 1), (0x0531, 4.8), (0x0590, 2.6),
@@ -576,7 +588,8 @@ def estimate_tokens(text: str, *, encoding: str = "o200k_base") -> int:
     whatever they are.
     """
     slices = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
-    return math.ceil(sum(_estimate(part, encoding) for part in slices))
+    total = sum(_estimate(part, encoding) for part in slices)
+    return math.ceil(total * _CL100K_FACTOR if encoding == "cl100k_base" else total)
 
 
 def _estimate(text: str, encoding: str) -> float:

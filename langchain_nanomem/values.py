@@ -7,7 +7,6 @@ What JSON has is written as it is. A value that JSON lacks is tagged:
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
 from enum import Enum
@@ -33,7 +32,32 @@ def dump_record(record: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: A value in it can't be stored so that it comes back equal; names the field.
     """
-    return to_json(pack(record, ""))
+    return dump_value(record, "")
+
+
+def dump_value(value: Any, where: str) -> bytes:
+    """Any value as a piece of JSON, like `dump_record`; `where` stands before a field's name.
+
+    Raises:
+        ValueError: A value in it can't be stored so that it comes back equal; names the field.
+    """
+    try:
+        return to_json(pack(value, where))
+    except RecursionError:
+        field = _too_deep(value, where) or "the value"
+        raise ValueError(
+            f"{field}: nested too deeply to be stored, or it holds itself. Store plain data."
+        ) from None
+
+
+def _too_deep(value: Any, where: str) -> str:
+    """The name of the field of `value` that is nested too deeply; `where` if it is all of them."""
+    for name, item in value.items() if isinstance(value, dict) else ():
+        try:
+            to_json(pack(item, ""))
+        except RecursionError:
+            return f"{where}.{name}" if where else str(name)
+    return where
 
 
 def load_record(line: bytes) -> dict[str, Any]:
@@ -43,9 +67,11 @@ def load_record(line: bytes) -> dict[str, Any]:
         ValueError: It is no JSON object, or a tagged value in it can't be made again.
     """
     record = from_json(line)
+    if _TAG_BYTES in line:
+        record = unpack(record)
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
-    return unpack(record) if _TAG_BYTES in line else record
+    return record
 
 
 def to_json(value: Any) -> bytes:
@@ -61,7 +87,14 @@ def from_json(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        return _from_loose_json(line.decode("utf-8"))
+
+
+def _from_loose_json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _refuse_constant(name: str) -> Any:
@@ -138,7 +171,8 @@ def _pack_foreign(value: Any, where: str) -> dict[str, Any]:
         kind = "bytes" if isinstance(value, bytes) else "bytearray"
         return {TAG: kind, "value": base64.b64encode(value).decode()}
     if type(value) in {set, frozenset}:
-        return {TAG: type(value).__name__, "value": pack(list(value), where)}
+        # sorted: equal sets of two processes are to have one and the same line
+        return {TAG: type(value).__name__, "value": sorted(pack(list(value), where), key=to_json)}
     return _pack_object(value, where)
 
 
@@ -176,20 +210,24 @@ def unpack(value: Any) -> Any:
         return {name: unpack(item) for name, item in value.items()}
     try:
         return _UNPACKERS[value[TAG]](value)
-    except (KeyError, TypeError, binascii.Error) as error:
+    except Exception as error:  # whatever LangGraph's serializer raises on a damaged value
         raise ValueError(f"a tagged value of kind {value[TAG]!r} cannot be read") from error
 
 
+def _unpack_bytes(tagged: dict[str, Any]) -> bytes:
+    return base64.b64decode(tagged["value"], validate=True)
+
+
 def _unpack_object(tagged: dict[str, Any]) -> Any:
-    return JsonPlusSerializer().loads_typed((tagged["type"], base64.b64decode(tagged["value"])))
+    return JsonPlusSerializer().loads_typed((tagged["type"], _unpack_bytes(tagged)))
 
 
 _UNPACKERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "int": lambda tagged: int(tagged["value"]),
     "float": lambda tagged: float(tagged["value"]),
     "tuple": lambda tagged: tuple(unpack(tagged["value"])),
-    "bytes": lambda tagged: base64.b64decode(tagged["value"]),
-    "bytearray": lambda tagged: bytearray(base64.b64decode(tagged["value"])),
+    "bytes": _unpack_bytes,
+    "bytearray": lambda tagged: bytearray(_unpack_bytes(tagged)),
     "set": lambda tagged: set(unpack(tagged["value"])),
     "frozenset": lambda tagged: frozenset(unpack(tagged["value"])),
     "dict": lambda tagged: {unpack(name): unpack(item) for name, item in tagged["value"]},

@@ -1,0 +1,154 @@
+"""An answer of a model, carried out: once, whatever crashes in between.
+
+The answer is first a record in the session's journal. Then come HISTORY.md, MEMORY.md and the
+pointer, each of which can tell that it was done. What a crash left unfinished is finished
+before anything new is planned.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.merging import merge_lines
+from langchain_nanomem.session import parse_timestamp, utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from langchain_nanomem.answers import Answer
+    from langchain_nanomem.conversation import Conversation
+    from langchain_nanomem.journal import Record
+    from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.memory import MemoryStore
+    from langchain_nanomem.planning import Plan
+    from langchain_nanomem.records import SessionRecords
+
+logger = logging.getLogger(__name__)
+
+_ERROR_CHARACTERS = 500
+
+
+class Applier:
+    """Carries answers out.
+
+    Args:
+        sessions: Where the sessions are kept.
+        memory_for: The memory of a scope.
+    """
+
+    def __init__(
+        self, sessions: SessionManager, memory_for: Callable[[tuple[str, ...]], MemoryStore]
+    ) -> None:
+        self._sessions = sessions
+        self._memory_for = memory_for
+
+    def commit(self, plan: Plan, kind: str, answer: Answer) -> Record | None:
+        """Put an answer into the journal, from where on it will be carried out.
+
+        Returns:
+            Its record; None where the range was consolidated meanwhile, and the answer is void.
+        """
+        conversation = plan.conversation
+        record = {
+            "_type": "consolidation",
+            "id": plan.id,
+            "kind": kind,
+            "start": plan.start - conversation.offset,
+            "end": plan.end - conversation.offset,
+            "ids": [message.id for message in plan.messages],
+            "at": plan.ended_at and plan.ended_at.isoformat(),
+            "history_entry": answer.history_entry,
+            "memory_update": answer.memory_update,
+            "memory_base": None if answer.memory_update is None else plan.memory.text,
+        }
+        with self._sessions.writing(conversation.key) as records:
+            if records.unfinished is not None or _is_moved(record, conversation, records):
+                return None
+            self._sessions.commit(records, [record])
+            return record
+
+    def apply(self, conversation: Conversation, record: Record) -> bool:
+        """Carry a committed answer out.
+
+        Returns:
+            False where a file of the memory could not be written; it is to be tried again.
+        """
+        store = self._memory_for(conversation.scope)
+        source = f"{conversation.key} {record['start']}-{record['end']}"
+        try:
+            store.append_history(
+                record["history_entry"],
+                at=parse_timestamp(record["at"]),
+                entry_id=record["id"],
+                source=source,
+            )
+            _update_memory(store, record)
+        except (OSError, NanomemError):
+            logger.exception("session %r: the memory could not be written", conversation.key)
+            return False
+        self._move_pointer(conversation, record)
+        return True
+
+    def settle(self, conversation: Conversation) -> bool:
+        """Finish what a crash left unfinished; False where that is not possible now."""
+        with self._sessions.reading(conversation.key) as records:
+            unfinished = records.unfinished
+        return unfinished is None or self.apply(conversation, unfinished)
+
+    def count_failure(self, key: str, error: Exception) -> int:
+        """Note that a consolidation failed, and return how many in a row now have."""
+        with self._sessions.writing(key) as records:
+            count = records.failures + 1
+            noted = {
+                "_type": "consolidation_failed",
+                "count": count,
+                "at": utc_now().isoformat(),
+                "error": str(error)[:_ERROR_CHARACTERS],
+            }
+            self._sessions.commit(records, [noted])
+        logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, error)
+        return count
+
+    def _move_pointer(self, conversation: Conversation, record: Record) -> None:
+        with self._sessions.writing(conversation.key) as records:
+            pending = records.unfinished
+            if pending is not None and pending["id"] == record["id"]:
+                moved = {"_type": "consolidated", "id": record["id"], "last_consolidated": 0}
+                moved["last_consolidated"] = _pointer_after(record, records)
+                self._sessions.commit(records, [moved])
+            conversation.advance(records, record)
+        if conversation.session is not None:
+            self._sessions.note_pointer(conversation.session)
+
+
+def _pointer_after(record: Record, records: SessionRecords) -> int:
+    """The pointer of the session's own view, once the range of `record` is in memory."""
+    if not all(record["ids"]):
+        return int(record["end"])
+    view = records.view()
+    covered = records.covered(records.marks(view), also=record["ids"])
+    return max(covered, records.pointer(view))
+
+
+def _is_moved(record: Record, conversation: Conversation, records: SessionRecords) -> bool:
+    """Whether someone else consolidated of the range meanwhile."""
+    by_position = conversation.session is not None and not records.is_thread
+    if by_position or not all(record["ids"]):
+        return bool(records.pointer(records.view()) != record["start"])
+    return not records.consolidated_ids.isdisjoint(record["ids"])
+
+
+def _update_memory(store: MemoryStore, record: Record) -> None:
+    """Replace the memory by the answer's; a person's edits meanwhile are merged into it."""
+    update: Any = record["memory_update"]
+    while update is not None and not store.has_change(record["id"]):
+        current = store.read_version()
+        text = update
+        if current.text != record["memory_base"]:
+            text = merge_lines(record["memory_base"], current.text, update)
+        if text == current.text:
+            break
+        if store.replace_long_term(text, expected_version=current.version, change_id=record["id"]):
+            break

@@ -1,0 +1,154 @@
+"""What is taken out of a window at once, and what the model is shown of it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from langchain_nanomem.answers import Answer, Prompt, build_prompt
+from langchain_nanomem.errors import ConsolidationError
+from langchain_nanomem.extractive import Utterance, summarize_extractively
+from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
+from langchain_nanomem.window import cuts, message_shape
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from langchain_core.messages import BaseMessage
+
+    from langchain_nanomem.conversation import Conversation
+    from langchain_nanomem.memory_file import MemoryVersion
+    from langchain_nanomem.tokens import TokenCounter
+
+_LEAST_ROOM_TOKENS = 400
+_EXTRACT_SHARE = 6
+_EXTRACT_TOKENS = range(140, 1_000)
+
+
+class Plan(NamedTuple):
+    """A range of messages that is to go into memory."""
+
+    id: str
+    conversation: Conversation
+    start: int
+    end: int
+    shown: str
+    """The text of it that the model is shown."""
+    memory: MemoryVersion
+    """The memory that it is shown, and that its answer is to replace."""
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """The messages of the range."""
+        return list(self.conversation.messages[self.start : self.end])
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the last message of the range was said; None if no message tells."""
+        places = range(self.end - 1, self.start - 1, -1)
+        return next((time for i in places if (time := self.conversation.said_at(i))), None)
+
+
+class Planner:
+    """Makes plans that fit into the model's window.
+
+    Args:
+        counter: Counts what the model is shown.
+        budget_tokens: The largest prompt that it takes.
+        prompt: How it is asked.
+    """
+
+    def __init__(self, counter: TokenCounter, budget_tokens: int, prompt: Prompt) -> None:
+        self._counter = counter
+        self._budget = budget_tokens
+        self._prompt = prompt
+
+    def plan(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
+        """As much of what lies before `boundary` as can be shown at once.
+
+        Where not even the first round of it fits, its longest messages are shown by their
+        heads and tails.
+
+        Raises:
+            ConsolidationError: The memory alone fills the model's window.
+        """
+        room = self._room_tokens(memory.text)
+        start, count = conversation.last_consolidated, self._counter.count_text
+        rendered = _rendered(conversation, start, boundary)
+        sizes = {place: count(text) + 1 for place, text in rendered.items()}
+        end = self._fitting_end(conversation, boundary, sizes, room)
+        texts = {place: text for place, text in rendered.items() if place < end}
+        if sum(sizes[place] for place in texts) > room:
+            limit = _level([sizes[place] for place in texts], room)
+            texts = {place: shorten(text, limit, count) for place, text in texts.items()}
+        shown = "\n".join(texts.values())
+        return Plan(_new_id(), conversation, start, end, shown, memory)
+
+    def raw(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
+        """All of what lies before `boundary`, whole."""
+        start = conversation.last_consolidated
+        shown = "\n".join(_rendered(conversation, start, boundary).values())
+        return Plan(_new_id(), conversation, start, boundary, shown, memory)
+
+    def question(self, plan: Plan) -> list[BaseMessage]:
+        """What the model is asked."""
+        return build_prompt(self._prompt, plan.memory.text, plan.shown)
+
+    def extract(self, plan: Plan) -> Answer:
+        """An answer made without a model: the sentences that say most. The memory stays."""
+        said_at, count = plan.conversation.said_at, self._counter.count_text
+        utterances = [
+            Utterance(speaker_of(message), content_text(message.content), said_at(place))
+            for place, message in enumerate(plan.messages, plan.start)
+            if message.type in {"human", "ai", "chat"}
+        ]
+        share = count(plan.shown) // _EXTRACT_SHARE
+        most = min(max(share, _EXTRACT_TOKENS.start), _EXTRACT_TOKENS.stop)
+        text = summarize_extractively(utterances, max_tokens=most, count_tokens=count)
+        return Answer(f"[EXTRACTIVE] {text or 'nothing that could be put in a sentence'}", None)
+
+    def _room_tokens(self, memory: str) -> int:
+        empty = build_prompt(self._prompt, memory, "")
+        room = self._budget - self._counter(empty)
+        memory_tokens = self._counter.count_text(memory)
+        if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:
+            raise ConsolidationError(
+                f"MEMORY.md has {memory_tokens} tokens, which leaves no room in a prompt of "
+                f"{self._budget}. Shorten it, or use a model with a larger window."
+            )
+        return max(room, _LEAST_ROOM_TOKENS)
+
+    def _fitting_end(
+        self, conversation: Conversation, boundary: int, sizes: dict[int, int], room: int
+    ) -> int:
+        start = conversation.last_consolidated
+        shapes = [message_shape(m) for m in conversation.messages[start:boundary]]
+        end, used = start, 0
+        for place in (start + cut for cut in cuts(shapes, 0, boundary - start)):
+            used += sum(sizes.get(i, 0) for i in range(end, place))
+            if used > room and end > start:
+                break
+            end = place
+        return end
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def _rendered(conversation: Conversation, start: int, end: int) -> dict[int, str]:
+    """The text of each message by its place. System messages are the program's, not said."""
+    return {
+        place: render_message(message, conversation.said_at(place))
+        for place, message in enumerate(conversation.messages[start:end], start)
+        if message.type != "system"
+    }
+
+
+def _level(sizes: list[int], room: int) -> int:
+    """The largest size to which the larger ones are cut so that all fit into `room`."""
+    for left, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * left > room:
+            return max(room // left, 1)
+        room -= size
+    return max(sizes, default=1)

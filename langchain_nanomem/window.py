@@ -1,0 +1,177 @@
+"""The live window of a conversation, and where it may be cut. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+
+from langchain_nanomem.session import (
+    INTERRUPTED,
+    MissingResult,
+    Shape,
+    has_content,
+    legal_view,
+    record_shape,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
+
+
+def message_shape(message: BaseMessage) -> Shape:
+    """The shape of a LangChain message."""
+    if isinstance(message, ToolMessage):
+        return Shape("tool", result_of=message.tool_call_id)
+    role = _ROLES.get(message.type.removesuffix("MessageChunk").lower(), message.type)
+    if not isinstance(message, AIMessage):
+        return Shape(role)
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    marked = {
+        "role": "assistant",
+        "content": "-",
+        "response_metadata": message.response_metadata,
+        "additional_kwargs": message.additional_kwargs,
+    }
+    filled = bool(calls) or has_content(message.content)
+    return Shape(
+        "assistant",
+        tuple((str(call["id"]), call["name"] or "") for call in calls if call["id"]),
+        replayable=filled and record_shape(marked).replayable,
+    )
+
+
+class Window(NamedTuple):
+    """The part of a conversation that a prompt shows."""
+
+    kept: list[BaseMessage]
+    """System messages from before the window, and the user message whose turn it continues."""
+    live: list[BaseMessage]
+    """The messages that are not in memory, as a strict provider accepts them."""
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """All of it, in order."""
+        return [*self.kept, *self.live]
+
+
+def live_window(messages: Sequence[BaseMessage], pointer: int) -> Window:
+    """What is shown of `messages` when the first `pointer` of them are in memory.
+
+    System messages are never hidden. Where the pointer lies inside a turn, the user message
+    of that turn stands in front. A tool result stands behind its call, a call without a result
+    gets one that says so; nothing else is changed.
+    """
+    kept = [message for message in messages[:pointer] if message.type == "system"]
+    rest = list(messages[pointer:])
+    if pointer and not (rest and _is_user(rest[0])):
+        owner = next((m for m in reversed(messages[:pointer]) if _is_user(m)), None)
+        kept += [] if owner is None else [owner]
+    view = legal_view([message_shape(message) for message in rest])
+    live = [_missing(p) if isinstance(p, MissingResult) else rest[p] for p in view]
+    return Window(kept, live)
+
+
+def with_memory(
+    system: Sequence[BaseMessage], system_prompt: str | SystemMessage | None, block: str
+) -> list[BaseMessage]:
+    """The system messages of a prompt, with the memory block at the end of the last of them.
+
+    There, a change of memory leaves all that stands before it in the provider's cache.
+    """
+    first = [SystemMessage(system_prompt)] if isinstance(system_prompt, str) else [system_prompt]
+    messages: list[BaseMessage] = [m for m in [*first, *system] if m is not None and m.content]
+    if not block:
+        return messages
+    if not messages:
+        return [SystemMessage(block)]
+    last, content = messages[-1], messages[-1].content
+    longer = (
+        f"{content}\n\n{block}"
+        if isinstance(content, str)
+        else [*content, {"type": "text", "text": block}]
+    )
+    return [*messages[:-1], last.model_copy(update={"content": longer})]
+
+
+def leading_system(messages: Sequence[BaseMessage]) -> int:
+    """The number of system messages that a list begins with."""
+    others = (i for i, message in enumerate(messages) if message.type != "system")
+    return next(others, len(messages))
+
+
+def _is_user(message: BaseMessage) -> bool:
+    return message_shape(message).role == "user"
+
+
+def _missing(missing: MissingResult) -> ToolMessage:
+    return ToolMessage(
+        INTERRUPTED, tool_call_id=missing.call_id, name=missing.name or None, status="error"
+    )
+
+
+# --- where it may be cut ----------------------------------------------------
+
+
+def pick_boundary(
+    shapes: Sequence[Shape], start: int, tokens_to_remove: int, count: Callable[[int], int]
+) -> tuple[int, int] | None:
+    """The end of the range to take out of the window, and its tokens.
+
+    It is the first user turn behind `start` that takes out enough, else the last one. With no
+    later user turn it is a place between complete rounds of tools, found in the same way.
+
+    Args:
+        shapes: Of all messages.
+        start: Where the live window begins.
+        tokens_to_remove: What is to go, at least, if possible.
+        count: The tokens of the message at a place.
+
+    Returns:
+        None where there is no such place, or nothing to remove.
+    """
+    if tokens_to_remove <= 0:
+        return None
+    forbidden = _inside_rounds(shapes)
+    places = [place for place in range(start + 1, len(shapes)) if place not in forbidden]
+    turns = [place for place in places if shapes[place].role == "user"]
+    if not turns:
+        turns = [place for place in places if _follows_a_round(shapes, place)]
+    return _first_enough(turns, start, tokens_to_remove, count)
+
+
+def _first_enough(
+    places: list[int], start: int, tokens_to_remove: int, count: Callable[[int], int]
+) -> tuple[int, int] | None:
+    removed, at, found = 0, start, None
+    for place in places:
+        removed += sum(count(i) for i in range(at, place))
+        at, found = place, (place, removed)
+        if removed >= tokens_to_remove:
+            break
+    return found
+
+
+def _follows_a_round(shapes: Sequence[Shape], place: int) -> bool:
+    return shapes[place].role == "assistant" and shapes[place - 1].role == "tool"
+
+
+def _inside_rounds(shapes: Sequence[Shape]) -> set[int]:
+    """The places that would part a tool call from a result of it."""
+    asked: dict[str, int] = {}
+    inside: set[int] = set()
+    for place, shape in enumerate(shapes):
+        asked |= {call_id: place for call_id, _ in shape.calls}
+        caller = asked.get(shape.result_of or "")
+        if shape.role == "tool" and caller is not None:
+            inside.update(range(caller + 1, place + 1))
+    return inside
+
+
+def cuts(shapes: Sequence[Shape], start: int, end: int) -> Iterator[int]:
+    """The places in `start` to `end`, `end` included, that part no call from its result."""
+    forbidden = _inside_rounds(shapes)
+    yield from (place for place in range(start + 1, end) if place not in forbidden)
+    yield end

@@ -1,0 +1,64 @@
+"""What several tests share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from langchain_nanomem import files
+from langchain_nanomem.manager import SessionManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> SessionManager:
+    """A manager of a workspace that does not exist yet."""
+    return SessionManager(tmp_path / "workspace")
+
+
+@pytest.fixture
+def again(manager: SessionManager) -> Callable[[], SessionManager]:
+    """Makes further managers of the same workspace, as another process would have them."""
+    return lambda: SessionManager(manager.journal.workspace)  # type: ignore[attr-defined]  # a FileJournal
+
+
+@pytest.fixture
+def disk_full(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how many more bytes the disk takes before every write fails."""
+
+    def fill(free_bytes: int) -> None:
+        real, left = os.write, free_bytes
+
+        def write(fd: int, content: bytes) -> int:
+            nonlocal left
+            if left <= 0:
+                raise OSError(28, "No space left on device")
+            written = real(fd, bytes(content)[:left])
+            left -= written
+            return written
+
+        monkeypatch.setattr(files.os, "write", write)
+
+    return fill
+
+
+@pytest.fixture
+def deny_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes opening of all files whose name ends so fail, for root too."""
+
+    def deny(ending: str) -> None:
+        real = os.open
+
+        def refuse(path: str | os.PathLike[str], *args: int, **kwargs: int) -> int:
+            if str(path).endswith(ending):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *args, **kwargs)
+
+        monkeypatch.setattr(files.os, "open", refuse)
+
+    return deny

@@ -1,0 +1,50 @@
+"""A chat model that answers what a test tells it to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import Field
+
+
+def save_memory(entry: Any = "entry", update: Any = "- fact", **fields: Any) -> AIMessage:
+    """A call of save_memory, as a provider gives it."""
+    args = {"history_entry": entry, "memory_update": update} | fields
+    return AIMessage("", tool_calls=[{"name": "save_memory", "args": args, "id": "call_save"}])
+
+
+class ScriptedChatModel(BaseChatModel):
+    """Gives the replies in their order, the last one for ever; an exception is raised.
+
+    A reply may be a message, a text, an exception, or a function of the messages to one of
+    these. What it was asked is in `prompts`, the options of each call in `options`.
+    """
+
+    replies: list[Any]
+    prompts: list[list[BaseMessage]] = Field(default_factory=list)
+    options: list[dict[str, Any]] = Field(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    @property
+    def calls(self) -> int:
+        return len(self.prompts)
+
+    def bind_tools(self, tools: Any, *, tool_choice: Any = None, **kwargs: Any) -> Any:
+        return self.bind(tools=tools, tool_choice=tool_choice, **kwargs)
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):  # noqa: ARG002 - its base's form
+        self.prompts.append(messages)
+        self.options.append(kwargs)
+        reply = self.replies[min(self.calls, len(self.replies)) - 1]
+        if callable(reply) and not isinstance(reply, (type, BaseMessage)):
+            reply = reply(messages)
+        if isinstance(reply, BaseException):
+            raise reply
+        message = AIMessage(reply) if isinstance(reply, str) else reply.model_copy(deep=True)
+        return ChatResult(generations=[ChatGeneration(message=message)])
