@@ -302,7 +302,8 @@ def run(samples: list[dict[str, Any]]) -> None:
     answers = [[a for sample in part for a in dated_answers(sample)] for part in parts.values()]
     kind = "exact" if counter.exact else "estimated"
     print(f"{len(samples)} conversations, {len(sessions[-1])} sessions, {MAX_TOKENS} tokens each")
-    print(f"({kind} count). Share of the answer-bearing sentences kept:\n")
+    print(f"({kind} count). Share of the answer-bearing sentences kept")
+    print("(as defined at the head of this script: compare the rows, not other publications):\n")
     print(f"{'':<34}" + "".join(f"{name:>12}" for name in parts))
     print_row("extractive (ours)", (share_kept(part, ours) for part in sessions))
     print_row("lede", (share_kept(part, lede) for part in sessions))

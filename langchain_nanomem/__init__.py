@@ -1,3 +1,49 @@
 """Memory for LangChain and LangGraph agents that outlives the context window, in plain files."""
 
+from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+from langchain_nanomem.errors import (
+    ConsolidationError,
+    CorruptRecordError,
+    NanomemError,
+    ScopeError,
+    SessionNotFoundError,
+    UnsupportedFormatError,
+)
+from langchain_nanomem.file_journal import FileJournal
+from langchain_nanomem.history import NanomemChatMessageHistory
+from langchain_nanomem.journal import Journal
+from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.nanomem import Nanomem
+from langchain_nanomem.node import MemoryState, create_memory_node
+from langchain_nanomem.prompt import MemoryPrompt
+from langchain_nanomem.session import Session
+from langchain_nanomem.tokens import TokenCounter
+from langchain_nanomem.tools import create_search_memory_tool
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Consolidation",
+    "ConsolidationError",
+    "CorruptRecordError",
+    "FileJournal",
+    "Journal",
+    "MemoryConsolidator",
+    "MemoryPrompt",
+    "MemoryState",
+    "MemoryStore",
+    "Nanomem",
+    "NanomemChatMessageHistory",
+    "NanomemError",
+    "NanomemSaver",
+    "ScopeError",
+    "Session",
+    "SessionManager",
+    "SessionNotFoundError",
+    "TokenCounter",
+    "UnsupportedFormatError",
+    "create_memory_node",
+    "create_search_memory_tool",
+]

@@ -57,7 +57,7 @@ class Applier:
             "kind": kind,
             "start": plan.start - conversation.offset,
             "end": plan.end - conversation.offset,
-            "ids": [message.id for message in plan.messages],
+            "ids": [message.id for message in plan.messages] if conversation.by_ids else [],
             "at": plan.ended_at and plan.ended_at.isoformat(),
             "history_entry": answer.history_entry,
             "memory_update": answer.memory_update,
@@ -125,7 +125,7 @@ class Applier:
 
 def _pointer_after(record: Record, records: SessionRecords) -> int:
     """The pointer of the session's own view, once the range of `record` is in memory."""
-    if not all(record["ids"]):
+    if not record["ids"]:
         return int(record["end"])
     view = records.view()
     covered = records.covered(records.marks(view), also=record["ids"])
@@ -135,7 +135,7 @@ def _pointer_after(record: Record, records: SessionRecords) -> int:
 def _is_moved(record: Record, conversation: Conversation, records: SessionRecords) -> bool:
     """Whether someone else consolidated of the range meanwhile."""
     by_position = conversation.session is not None and not records.is_thread
-    if by_position or not all(record["ids"]):
+    if by_position or not record["ids"]:
         return bool(records.pointer(records.view()) != record["start"])
     return not records.consolidated_ids.isdisjoint(record["ids"])
 

@@ -18,12 +18,11 @@ from langgraph.checkpoint.base import (
     PendingWrite,
     get_checkpoint_id,
     get_checkpoint_metadata,
-    writes_sort_key,
 )
 from typing_extensions import override
 
 from langchain_nanomem.elements import Elements, ElementWriter
-from langchain_nanomem.pruning import Kept, ancestry, kept_records
+from langchain_nanomem.pruning import Kept, Place, ancestry, is_over, kept_records
 from langchain_nanomem.records import MESSAGES, Encoded, SessionRecords
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ class NanomemSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         self.sessions = sessions
+        self._dropped: set[str] = set()
         if serde is not None:
             sessions.elements = Elements(self.serde)
 
@@ -99,7 +99,8 @@ class NanomemSaver(BaseCheckpointSaver[str]):
         if config is not None:
             keys = [_thread(config)]
         places = [place for key in keys for place in self._places(key, config, before, wanted)]
-        return sorted(places, key=lambda place: place[2], reverse=True)[:limit]
+        places.sort(key=lambda place: place[2], reverse=True)
+        return places if limit is None else places[: max(0, limit)]
 
     def _places(
         self,
@@ -116,14 +117,14 @@ class NanomemSaver(BaseCheckpointSaver[str]):
                 (key, ns, checkpoint_id)
                 for ns, checkpoints in records.checkpoints.items()
                 if namespace in {None, ns}
-                for checkpoint_id, record in checkpoints.items()
+                for checkpoint_id in checkpoints
                 if (not only or checkpoint_id == only)
                 and (not end or checkpoint_id < end)
-                and (not wanted or self._has(record, records, wanted))
+                and (not wanted or self._has(records, (ns, checkpoint_id), wanted))
             ]
 
-    def _has(self, record: Record, records: SessionRecords, wanted: dict[str, Any]) -> bool:
-        metadata = self._elements.decode(record["metadata"], records)
+    def _has(self, records: SessionRecords, place: Place, wanted: dict[str, Any]) -> bool:
+        metadata = self._metadata(records, place)
         return all(metadata.get(name) == value for name, value in wanted.items())
 
     def _found(self, key: str, namespace: str, checkpoint_id: str) -> CheckpointTuple | None:
@@ -157,11 +158,9 @@ class NanomemSaver(BaseCheckpointSaver[str]):
     def _pending(
         self, records: SessionRecords, namespace: str, checkpoint_id: str
     ) -> PendingWrites:
-        stored = records.writes.get((namespace, checkpoint_id), {})
-        ordered = sorted(stored, key=lambda place: writes_sort_key(stored[place][3], *place))
         return [
             (task, channel, self._elements.decode(encoded, records))
-            for task, channel, encoded, _ in (stored[place] for place in ordered)
+            for task, channel, encoded, _ in records.writes_of(namespace, checkpoint_id)
         ]
 
     # --- writing ---
@@ -176,8 +175,11 @@ class NanomemSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         key, namespace = _thread(config), _namespace(config)
         parent = get_checkpoint_id(config)
-        if not self._is_late(key, checkpoint["id"], parent):
-            with self.sessions.writing(key) as records:
+        with self.sessions.writing(key) as records:
+            around = (metadata.get("parents") or {}).values()
+            if self._is_late(key, checkpoint["id"], parent, *around):
+                self._dropped.add(checkpoint["id"])
+            else:
                 writer = ElementWriter(self._elements, records)
                 rest = {n: v for n, v in checkpoint.items() if n not in _STORED_APART}
                 record = {
@@ -203,9 +205,10 @@ class NanomemSaver(BaseCheckpointSaver[str]):
     ) -> None:
         key, namespace = _thread(config), _namespace(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
-        if self._is_late(key, checkpoint_id):
-            return
+        around = (config["configurable"].get("checkpoint_map") or {}).values()
         with self.sessions.writing(key) as records:
+            if self._is_late(key, checkpoint_id, *around):
+                return
             known = records.writes.get((namespace, checkpoint_id), {})
             writer = ElementWriter(self._elements, records)
             new = [
@@ -226,12 +229,17 @@ class NanomemSaver(BaseCheckpointSaver[str]):
                 self.sessions.commit(records, [*writer.new, record], durable=False)
 
     def _is_late(self, key: str, *checkpoint_ids: str | None) -> bool:
-        """Whether one of these was made before its thread was deleted. It stays deleted."""
+        """Whether one of these was made before its thread was deleted, or follows such a one.
+
+        A run that goes on meanwhile must not bring its thread back: it stays deleted.
+        """
         deleted_at = self.sessions.journal.deleted_at(key)
         if deleted_at is None:
             return False
         moments = [_moment(checkpoint_id) for checkpoint_id in checkpoint_ids if checkpoint_id]
-        return any(moment is not None and moment <= deleted_at for moment in moments)
+        return not self._dropped.isdisjoint(checkpoint_ids) or any(
+            moment is not None and moment <= deleted_at for moment in moments
+        )
 
     # --- removing and copying ---
 
@@ -247,8 +255,8 @@ class NanomemSaver(BaseCheckpointSaver[str]):
                 kept = {
                     (ns, checkpoint_id)
                     for ns, checkpoints in records.checkpoints.items()
-                    for checkpoint_id, record in checkpoints.items()
-                    if self._elements.decode(record["metadata"], records).get("run_id") not in runs
+                    for checkpoint_id in checkpoints
+                    if self._metadata(records, (ns, checkpoint_id)).get("run_id") not in runs
                 }
                 if len(kept) < sum(map(len, records.checkpoints.values())):
                     self._keep(records, Kept(kept, kept, only_referred=True))
@@ -300,21 +308,24 @@ class NanomemSaver(BaseCheckpointSaver[str]):
 
     def _keep_latest(self, key: str) -> None:
         with self.sessions.writing(key) as records:
-            latest = {(ns, max(found)) for ns, found in records.checkpoints.items()}
-            if latest:
-                chain = {
-                    place
-                    for ns, checkpoint_id in latest
-                    for place in ancestry(
-                        records, ns, checkpoint_id, self._delta_channels(records, ns, checkpoint_id)
-                    )
-                }
-                self._keep(records, Kept(latest | chain, latest | chain))
+            kept: set[Place] = set()
+            for place in self._latest(records):
+                channels = self._metadata(records, place).get("counters_since_delta_snapshot") or ()
+                kept |= {place, *ancestry(records, *place, set(channels))}
+            if kept:
+                self._keep(records, Kept(kept, kept))
 
-    def _delta_channels(self, records: SessionRecords, ns: str, checkpoint_id: str) -> set[str]:
-        record = records.checkpoints[ns][checkpoint_id]
-        metadata = self._elements.decode(record["metadata"], records)
-        return set(metadata.get("counters_since_delta_snapshot") or ())
+    def _latest(self, records: SessionRecords) -> Iterator[Place]:
+        """The newest checkpoint of each namespace that is still of use."""
+        for namespace, checkpoints in records.checkpoints.items():
+            place = namespace, max(checkpoints)
+            if not is_over(records, namespace, self._metadata(records, place).get("parents") or {}):
+                yield place
+
+    def _metadata(self, records: SessionRecords, place: Place) -> dict[str, Any]:
+        encoded = records.checkpoints[place[0]][place[1]]["metadata"]
+        metadata: dict[str, Any] = self._elements.decode(encoded, records)
+        return metadata
 
     def _keep(self, records: SessionRecords, kept: Kept) -> None:
         raw, _ = self.sessions.journal.read(records.key)

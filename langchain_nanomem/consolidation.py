@@ -15,9 +15,10 @@ from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt
 from langchain_nanomem.applying import Applier
 from langchain_nanomem.conversation import Conversation, of_session
 from langchain_nanomem.errors import ConsolidationError, NanomemError, ScopeError
-from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.memory import MemoryStore, fence_memory
 from langchain_nanomem.memory_file import MemoryVersion
 from langchain_nanomem.planning import Plan, Planner
+from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.window import live_window, message_shape, pick_boundary, with_memory
@@ -25,13 +26,13 @@ from langchain_nanomem.window import live_window, message_shape, pick_boundary, 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
+    from langchain_core.runnables import RunnableConfig
 
     from langchain_nanomem.journal import Record
     from langchain_nanomem.manager import SessionManager
 
 logger = logging.getLogger(__name__)
 
-Scope = tuple[str, ...]
 Kind = Literal["model", "extractive", "raw"]
 Tools = Sequence[Any]
 Reply = BaseMessage | Exception
@@ -81,6 +82,8 @@ class MemoryConsolidator:
         safety_margin_tokens: Kept free for what is not counted exactly; by default 1,024 or a
             32nd of the window, whichever is less.
         consolidation_ratio: How far down it goes, as a share of the budget.
+        scope: Whose memory a run uses: "workspace", "user", or a function from the config to a
+            scope. None: the workspace's, as long as no config has a user_id.
         token_counter: Counts a list of messages; used as it is. By default `TokenCounter`.
         prompt: Instructions in place of the built-in ones; or a function from the current memory
             and the conversation, both texts, to the messages that are sent.
@@ -107,6 +110,7 @@ class MemoryConsolidator:
         max_completion_tokens: int | None = None,
         safety_margin_tokens: int | None = None,
         consolidation_ratio: float = 0.5,
+        scope: ScopeRule = None,
         token_counter: Callable[[Sequence[BaseMessage]], int] | None = None,
         prompt: Prompt = DEFAULT_INSTRUCTIONS,
         max_failures: int = 3,
@@ -129,6 +133,8 @@ class MemoryConsolidator:
             raise ValueError("max_failures and max_rounds must be at least 1")
         if isinstance(model, str) and model != "extractive":
             raise ValueError(f'model must be a chat model, "extractive" or None, not {model!r}')
+        check_scope_rule(scope)
+        self._scope_rule = scope
         self.target_tokens = int(self.budget_tokens * consolidation_ratio)
         self.sessions = sessions
         self.memory = memory
@@ -208,7 +214,11 @@ class MemoryConsolidator:
         window = live_window(conversation.messages, conversation.last_consolidated)
         system = with_memory((), system_prompt, self.memory_block(conversation.scope))
         counted = self.counter([*system, *window.messages])
-        return counted + (self._text_counter.count_tools(tools) if tools else 0)
+        return counted + self.count_tools(tools)
+
+    def count_tools(self, tools: Tools) -> int:
+        """The tokens of the tools' schemas."""
+        return self._text_counter.count_tools(tools) if tools else 0
 
     def pick_consolidation_boundary(
         self, session: Session | Conversation, tokens_to_remove: int
@@ -242,14 +252,38 @@ class MemoryConsolidator:
         return self.memory
 
     def memory_block(self, scope: Scope) -> str:
-        """The memory as it stands in the prompt; "", with a warning, where it can't be read."""
+        """The memory as it stands in the prompt, in half the budget at most.
+
+        It is "" where there is none; and, with a warning, where it can't be read.
+        """
         try:
-            return self.memory_for(scope).get_memory_context()
+            return fence_memory(self._bounded(self.memory_for(scope).read_long_term()))
         except (OSError, NanomemError) as error:
             if isinstance(error, ScopeError):
                 raise
             logger.warning("the memory is left out of the prompt: %s", error)
             return ""
+
+    def scope_of(self, config: RunnableConfig) -> Scope:
+        """Whose memory a run uses.
+
+        Raises:
+            ScopeError: It is not clear whose memory is meant.
+        """
+        scope = resolve_scope(self._scope_rule, config)
+        return self.memory.scope if not scope and isinstance(self.memory, MemoryStore) else scope
+
+    def _bounded(self, memory: str) -> str:
+        """As many lines of the memory, from its start, as half the budget holds."""
+        most, count = self.budget_tokens // 2, self._text_counter.count_text
+        if count(memory) <= most:
+            return memory
+        logger.warning("MEMORY.md is larger than half the budget; only its start is in the prompt")
+        kept = memory
+        while kept and count(kept) > most:
+            share = most / count(kept)
+            kept = kept[: kept.rfind("\n", 0, int(len(kept) * min(share, 0.95))) + 1]
+        return f"{kept}[The rest of the memory does not fit here.]"
 
     # --- plan, ask, apply ---
 

@@ -35,6 +35,8 @@ class Conversation:
     """Whose memory it is."""
     session: Session | None = None
     """The session that this is, where it is no branch of a graph's."""
+    by_ids: bool = True
+    """Whether its messages are known by their ids; else by their places in the session."""
     offset: int = 0
     """How many messages stand in front that the session does not have, of a prompt template."""
 
@@ -46,7 +48,7 @@ class Conversation:
     def advance(self, records: SessionRecords, record: Record) -> None:
         """Move the pointer behind the range of a consolidation, if that is on this branch."""
         start, end = record["start"] + self.offset, record["end"] + self.offset
-        if all(record["ids"]):
+        if record["ids"]:
             covered = records.covered(self.marks)
             self.last_consolidated = max(self.last_consolidated, covered)
         elif start == self.last_consolidated:
@@ -82,6 +84,7 @@ def of_session(session: Session) -> Conversation:
         said_at=lambda place: parse_timestamp(records[place].get("timestamp")),
         scope=session.scope or (),
         session=session,
+        by_ids=all(record.get("id") for record in records),
     )
 
 
@@ -96,12 +99,14 @@ def of_messages(
         pointer_id: The id of the last message of this branch that is in memory, if known.
             Where it is unknown or gone, the records tell.
     """
-    conversation = Conversation(records.key, messages, 0, _no_time, records.scope or ())
     ids = [message.id for message in messages]
+    conversation = Conversation(
+        records.key, messages, 0, _no_time, records.scope or (), by_ids=all(ids)
+    )
     if pointer_id is not None and pointer_id in ids:
         known = ids.index(pointer_id) + 1
         conversation.last_consolidated = max(known, records.covered(conversation.marks))
-    elif records.consolidated_ids:
+    elif conversation.by_ids and (records.consolidated_ids or records.is_thread):
         conversation.last_consolidated = records.covered(conversation.marks)
     else:
         _align(conversation, records)

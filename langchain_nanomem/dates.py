@@ -205,7 +205,7 @@ _OFFSETS = {
 # "the last week" is the seven days up to now, "the next week" counts from another day, "her last
 # week" is one of hers, "every last Friday" is many.
 _OTHER_READING = re.compile(
-    r"\b(?:the|my|your|his|her|our|their|its|every|each|of)\s+$", re.IGNORECASE
+    r"\b(?:the|my|your|his|her|our|their|its|every|each)\s+$", re.IGNORECASE
 )
 _LARGER_AMOUNT = re.compile(
     r"\b(?:hundred|thousand|million|years?|months?|weeks?)[\s,]+(?:and\s+)?$", re.IGNORECASE

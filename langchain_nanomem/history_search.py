@@ -21,15 +21,26 @@ _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 def search_entries(entries: Iterable[HistoryEntry], query: str, limit: int) -> list[HistoryEntry]:
     """The entries that match `query`, best first: see `MemoryStore.search_history`."""
-    terms = _terms(query)
+    terms = parse_query(query)
     ranked = []
     for position, entry in enumerate(entries):
-        counts = _count_terms(entry, terms)
+        text = _fold(entry.text)
+        counts = _count_terms(text, f"{entry.stamp} {text}", terms)
         if counts:
             when = entry.at or _BEFORE_ALL
             ranked.append((len(counts), sum(counts), when, position, entry))
     ranked.sort(key=lambda rank: rank[:4], reverse=True)
     return [rank[-1] for rank in itertools.islice(ranked, limit)]
+
+
+def rank_text(text: str, terms: list[_Term]) -> tuple[int, int] | None:
+    """How well a text matches: the number of distinct terms in it, and how often they occur.
+
+    None where none does, or a phrase is missing.
+    """
+    folded = _fold(text)
+    counts = _count_terms(folded, folded, terms)
+    return (len(counts), sum(counts)) if counts else None
 
 
 class _Term(NamedTuple):
@@ -40,7 +51,7 @@ class _Term(NamedTuple):
     is_date: bool
 
 
-def _terms(query: str) -> list[_Term]:
+def parse_query(query: str) -> list[_Term]:
     """The terms of a query, the phrases first."""
     found = _TERM.findall(query)
     phrases = {_fold(phrase) for phrase, _word in found} - {""}
@@ -51,10 +62,8 @@ def _terms(query: str) -> list[_Term]:
     ]
 
 
-def _count_terms(entry: HistoryEntry, terms: list[_Term]) -> list[int]:
+def _count_terms(text: str, dated: str, terms: list[_Term]) -> list[int]:
     """How often each term that occurs does; empty when none does, or a phrase is missing."""
-    text = _fold(entry.text)
-    dated = f"{entry.stamp} {text}"
     counts = []
     for term in terms:
         count = (dated if term.is_date else text).count(term.text)
@@ -71,4 +80,4 @@ def _fold(text: str) -> str:
     return " ".join(folded.split())
 
 
-__all__ = ["search_entries"]
+__all__ = ["parse_query", "rank_text", "search_entries"]

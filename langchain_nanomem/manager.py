@@ -123,6 +123,11 @@ class SessionManager:
             self._recent.pop(key, None)
             self._live.pop(key, None)
 
+    def forget(self) -> None:
+        """Forget all that is cached and that nobody holds."""
+        with self._guard:
+            self._recent.clear()
+
     def list_sessions(self) -> list[dict[str, Any]]:
         """All sessions, the one last written first.
 

@@ -121,15 +121,19 @@ class Planner:
     def _fitting_end(
         self, conversation: Conversation, boundary: int, sizes: dict[int, int], room: int
     ) -> int:
+        """The last user turn that fits; with none, the last place that parts no round."""
         start = conversation.last_consolidated
         shapes = [message_shape(m) for m in conversation.messages[start:boundary]]
-        end, used = start, 0
+        turn = end = start
+        used = 0
         for place in (start + cut for cut in cuts(shapes, 0, boundary - start)):
             used += sum(sizes.get(i, 0) for i in range(end, place))
             if used > room and end > start:
                 break
             end = place
-        return end
+            if place == boundary or shapes[place - start].role == "user":
+                turn = place
+        return turn if turn > start else end
 
 
 def _new_id() -> str:

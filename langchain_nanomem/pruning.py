@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.records import SessionRecords, references
+from langchain_nanomem.records import ELEMENT_TYPES, MESSAGE_TYPES, SessionRecords, references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,6 +42,18 @@ def ancestry(
         parent = checkpoints[parent]["parent"]
 
 
+def is_over(records: SessionRecords, namespace: str, parents: dict[str, str]) -> bool:
+    """Whether a namespace is that of a subgraph's call from an older root checkpoint.
+
+    Args:
+        records: The thread's records.
+        namespace: Where it names a call, it holds the task's id behind a colon.
+        parents: What the newest checkpoint in it says of the graphs around it.
+    """
+    root = records.checkpoints.get("")
+    return bool(root) and ":" in namespace and parents.get("", max(root)) != max(root)
+
+
 def _without_value(
     records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
 ) -> set[str]:
@@ -61,22 +73,49 @@ def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> 
         raw: Its records as they were read, with their numbers.
         kept: What stays.
     """
+    raw = _numbered(raw)
     checkpoints = _with_their_values(records, kept.checkpoints)
     writes = {place: found for place, found in records.writes.items() if place in kept.writes}
     needed = {
         number
         for record in checkpoints.values()
         for _, encoded in record["values"].values()
-        for number in references(encoded)
+        for number in references(encoded, records.elements)
     } | {
         number
         for found in writes.values()
         for _, _, encoded, _ in found.values()
-        for number in references(encoded)
+        for number in references(encoded, records.elements)
     }
-    lost = records.referred - needed if kept.only_referred else set()
+    before = set(records.before_graph or ())
+    lost = records.referred - needed - before if kept.only_referred else set()
+    _note_before(raw, checkpoints, sorted(before))
     stays = _Filter(checkpoints, kept, needed, lost)
     return [record for old in raw if (record := stays.filtered(old)) is not None]
+
+
+def _numbered(raw: Iterable[Record]) -> list[Record]:
+    """The records with the numbers that they have as long as none is taken away."""
+    numbered: list[Record] = []
+    following = 0
+    for record in raw:
+        if record.get("_type") in ELEMENT_TYPES:
+            number = record["_n"] if isinstance(record.get("_n"), int) else following
+            following = max(following, number + 1)
+            numbered.append({**record, "_n": number})
+        else:
+            numbered.append(record)
+    return numbered
+
+
+def _note_before(raw: list[Record], kept: dict[Place, Record], before: list[int]) -> None:
+    """Have the first root checkpoint that stays tell what was there before any.
+
+    It could not be told any more: messages of removed checkpoints look the same.
+    """
+    places = [(r["ns"], r["id"]) for r in raw if r.get("_type") == "checkpoint" and r["ns"] == ""]
+    if first := next((place for place in places if place in kept), None):
+        kept[first] = {**kept[first], "before": [[number, number + 1] for number in before]}
 
 
 class _Filter(NamedTuple):
@@ -93,8 +132,8 @@ class _Filter(NamedTuple):
             return record if (record["ns"], record["id"]) in self.kept.writes else None
         if kind == "element":
             return record if record["_n"] in self.needed else None
-        if kind is None:
-            return None if record.get("_n") in self.lost else record
+        if kind in MESSAGE_TYPES:
+            return None if record["_n"] in self.lost else record
         return record
 
 

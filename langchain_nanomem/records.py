@@ -2,11 +2,13 @@
 
 A record without ``_type`` is a message. Messages, and other values of which a checkpoint's
 list is made, are *elements*: each carries its number ``_n``, is stored once, and is referred
-to by it, so that a checkpoint of a thousand messages is one range of numbers.
+to by it, so that a checkpoint of a thousand messages is one range of numbers. Where it takes
+many ranges, an element of its own, a *run*, stands for the first of them.
 
 =====================  ==================================================================
 ``metadata``           key, creation, pointer, scope, the program's own; the last one wins
-``element``            an element that is no message of the conversation itself
+``message``            a message that only the serializer can read, since it encrypts
+``element``            an element that is no message of the conversation itself, or a run
 ``checkpoint``         a checkpoint of a graph, with the channel values new in it
 ``writes``             what a task of a graph wrote, before the next checkpoint
 ``consolidation``      a model's answer: what is to go into memory, for which messages
@@ -21,6 +23,8 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from langgraph.checkpoint.base import writes_sort_key
+
 from langchain_nanomem.errors import UnsupportedFormatError
 from langchain_nanomem.journal import ORIGIN, Position, Record
 from langchain_nanomem.session import parse_timestamp, valid_pointer
@@ -33,11 +37,18 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MESSAGES = "messages"
 """The channel that holds a graph's conversation."""
+_ALL_MESSAGES = "__remove_all__"
+"""The id by which LangGraph's `RemoveMessage` means all of them."""
+MESSAGE_TYPES = frozenset({None, "message"})
+"""The types of records that are messages of the session's own conversation."""
+ELEMENT_TYPES = MESSAGE_TYPES | {"element"}
 _OURS = frozenset({"_type", "_n", "_more"})
 
 Encoded = dict[str, Any]
 Mark = tuple[Any, bool]
 """The id of a message, and whether it is a system message."""
+Numbered = dict[int, Record]
+"""Elements by their numbers."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
@@ -53,16 +64,33 @@ def digest(record: Record) -> bytes:
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
 
 
-def references(encoded: Any) -> Iterator[int]:
-    """The numbers of the elements that an encoded value refers to."""
+def members(spans: Iterable[Any], elements: Numbered) -> Iterator[int]:
+    """The numbers of a list's elements, in their order; of a run that is missing, its own."""
+    for span in spans:
+        if not isinstance(span, int):
+            yield from range(*span)
+        elif span in elements:
+            yield from members(elements[span]["list"], elements)
+        else:
+            yield span
+
+
+def references(encoded: Any, elements: Numbered) -> Iterator[int]:
+    """The numbers of all elements that an encoded value refers to, runs included."""
     if "list" in encoded:
-        for start, end in encoded["list"]:
-            yield from range(start, end)
+        for span in encoded["list"]:
+            if isinstance(span, int):
+                yield span
+                yield from references(elements.get(span, {}), elements)
+            else:
+                yield from range(*span)
     elif "ref" in encoded:
         yield encoded["ref"]
     elif "dict" in encoded:
         for item in encoded["dict"].values():
-            yield from references(item)
+            yield from references(item, elements)
+    elif "snapshot" in encoded:
+        yield from references(encoded["snapshot"], elements)
 
 
 class SessionRecords:
@@ -82,7 +110,7 @@ class SessionRecords:
         """Forget everything; the journal is to be read anew."""
         self.end: Position = ORIGIN
         self.header: Record = {}
-        self.elements: dict[int, Record] = {}
+        self.elements: Numbered = {}
         self.line_numbers: list[int] = []
         """The numbers of the message lines, in their order."""
         self.message_ids: dict[str, int] = {}
@@ -151,10 +179,16 @@ class SessionRecords:
         namespace = record["ns"]
         for channel, (version, encoded) in record["values"].items():
             self.values[namespace, channel, version] = encoded
-            self.referred.update(references(encoded))
+            self.referred.update(references(encoded, self.elements))
         if namespace == "" and self.before_graph is None:
-            self.before_graph = tuple(n for n in self.line_numbers if n not in self.referred)
+            self.before_graph = self._before(record)
         self.checkpoints.setdefault(namespace, {})[record["id"]] = record
+
+    def _before(self, first: Record) -> tuple[int, ...]:
+        """What stood before the first checkpoint; one of a rewritten journal says it itself."""
+        if "before" in first:
+            return tuple(members(first["before"], self.elements))
+        return tuple(n for n in self.line_numbers if n not in self.referred)
 
     def _fold_writes(self, record: Record) -> None:
         """Of two writes at one place the first stays; a special one (below 0) is replaced."""
@@ -163,7 +197,7 @@ class SessionRecords:
             place = (record["task"], index)
             if index < 0 or place not in kept:
                 kept[place] = (record["task"], channel, encoded, record["path"])
-                self.referred.update(references(encoded))
+                self.referred.update(references(encoded, self.elements))
 
     def _fold_consolidation(self, record: Record) -> None:
         self.unfinished = record
@@ -218,15 +252,56 @@ class SessionRecords:
         root = self.checkpoints.get("")
         if not root:
             return list(self.line_numbers)
-        return [*(self.before_graph or ()), *self._messages_of(root[max(root)])]
+        newest = self._messages_of(root[max(root)])
+        shown = set(newest)
+        return [*(n for n in self.before_graph or () if n not in shown), *newest]
 
     def _messages_of(self, checkpoint: Record) -> list[int]:
+        """The numbers of a root checkpoint's messages.
+
+        A delta channel keeps no value with most checkpoints: its messages are those of the
+        nearest ancestor with a value, and what was written since.
+        """
+        since: list[str] = []
+        at: Record | None = checkpoint
+        while at and MESSAGES in at["versions"] and self._value_at(at) is None:
+            since += [at["parent"]]
+            at = self.checkpoints[""].get(at["parent"])
+        numbers = self._messages_in(self._value_at(at) if at else None)
+        return self._written(numbers, reversed(since)) if since else numbers
+
+    def _value_at(self, checkpoint: Record) -> Encoded | None:
+        """What the messages' channel holds there itself; None for nothing."""
         version = checkpoint["versions"].get(MESSAGES)
-        encoded = self.values.get(("", MESSAGES, version), {})
-        if version is None or "json" in encoded:
-            return []
-        # A delta channel keeps no value with its checkpoints; its messages are in its writes.
-        return list(references(encoded)) if "list" in encoded else list(self.line_numbers)
+        encoded = self.values.get(("", MESSAGES, version))
+        return None if encoded is None or "empty" in encoded else encoded
+
+    def _messages_in(self, encoded: Encoded | None) -> list[int]:
+        encoded = (encoded or {}).get("snapshot", encoded or {})
+        if "ref" in encoded:
+            return [encoded["ref"]]
+        return list(members(encoded.get("list", ()), self.elements))
+
+    def _written(self, numbers: list[int], checkpoint_ids: Iterable[str]) -> list[int]:
+        """`numbers` after the writes of these checkpoints: by id, as LangGraph adds messages."""
+        found = {self.message(n).get("id") or n: n for n in numbers}
+        for checkpoint_id in checkpoint_ids:
+            for _, channel, encoded, _ in self.writes_of("", checkpoint_id):
+                for number in self._messages_in(encoded) if channel == MESSAGES else ():
+                    record = self.message(number)
+                    if record.get("id") == _ALL_MESSAGES:
+                        found.clear()
+                    elif record["role"] == "remove":
+                        found.pop(record["id"], None)
+                    else:
+                        found[record.get("id") or number] = number
+        return list(found.values())
+
+    def writes_of(self, namespace: str, checkpoint_id: str) -> list[Write]:
+        """What was written at a checkpoint, in the order in which LangGraph applies it."""
+        stored = self.writes.get((namespace, checkpoint_id), {})
+        order = sorted(stored, key=lambda place: writes_sort_key(stored[place][3], *place))
+        return [stored[place] for place in order]
 
     def pointer(self, view: list[int]) -> int:
         """The number of leading messages of `view` that are in memory."""

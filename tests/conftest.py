@@ -31,8 +31,10 @@ def again(manager: SessionManager) -> Callable[[], SessionManager]:
 def disk_full(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets how many more bytes the disk takes before every write fails."""
 
+    real = os.write
+
     def fill(free_bytes: int) -> None:
-        real, left = os.write, free_bytes
+        left = free_bytes
 
         def write(fd: int, content: bytes) -> int:
             nonlocal left

@@ -53,6 +53,7 @@ def resolved(text, said_at=FRIDAY):
         ("in a month's time", "around 2026-06"),
         ("two weeks from now", "around 2026-05-22"),
         ("last week", "week of 2026-04-27"),
+        ("the end of last week", "week of 2026-04-27"),
         ("this week", "week of 2026-05-04"),
         ("next week", "week of 2026-05-11"),
         ("the week before last", "week of 2026-04-20"),

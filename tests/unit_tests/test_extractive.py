@@ -109,6 +109,18 @@ def test_a_sentence_beyond_the_budget_is_cut():
     assert 35 <= _estimate_tokens(summary) <= 40
 
 
+def test_the_whole_is_counted_where_it_costs_more_than_its_parts():
+    """With a counter for which joining costs extra, the least sentence goes until it fits."""
+    said = [Utterance("", "Plums fall in Rome. Cherries bloom in the garden near the river.")]
+
+    def count(text):
+        return len(text) ** 2
+
+    short, whole = "Plums fall in Rome.", said[0].text
+    assert summarize_extractively(said, max_tokens=60**2, count_tokens=count) == short
+    assert summarize_extractively(said, max_tokens=64**2, count_tokens=count) == whole
+
+
 def test_what_was_said_before_is_not_repeated():
     """A sentence whose words are all picked already adds nothing."""
     said = [Utterance("user", "The server in Berlin crashed.")] * 5

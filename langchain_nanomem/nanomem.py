@@ -1,0 +1,118 @@
+"""One object that wires everything together for one workspace."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.consolidation import MemoryConsolidator
+from langchain_nanomem.history import NanomemChatMessageHistory
+from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.node import create_memory_node
+from langchain_nanomem.prompt import MemoryPrompt
+from langchain_nanomem.tools import create_search_memory_tool
+
+if TYPE_CHECKING:
+    import os
+
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import SystemMessage
+    from langchain_core.runnables import Runnable
+    from langchain_core.tools import BaseTool
+
+    from langchain_nanomem.scopes import Scope, ScopeRule
+
+
+class Nanomem:
+    """Sessions, memory, checkpoints and consolidation of one workspace.
+
+    Args:
+        workspace: A directory; it is created at the first write.
+        model: What consolidates: a chat model; "extractive" for summaries made without one,
+            marked as such; or None: then a consolidation that is due raises.
+        scope: Whose memory a run uses: "workspace" (one for all), "user" (one for each
+            ``user_id``), or a function from the config to a tuple of names. None: the
+            workspace's, as long as no config has a user_id.
+        context_window_tokens: The window of the model that converses.
+        system_prompt: Stands in front of the memory, in `prompt` and in `node`.
+        options: More of `MemoryConsolidator`.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    sessions: SessionManager
+    """The sessions."""
+    consolidator: MemoryConsolidator
+    """What keeps prompts within the window."""
+
+    def __init__(
+        self,
+        workspace: str | os.PathLike[str],
+        *,
+        model: BaseChatModel | Literal["extractive"] | None = None,
+        scope: ScopeRule = None,
+        context_window_tokens: int = 65_536,
+        system_prompt: str | SystemMessage | None = None,
+        **options: Any,
+    ) -> None:
+        if "://" in str(workspace):
+            raise ValueError(
+                f"{str(workspace).split('://')[0]}:// is not supported as a workspace; give a "
+                "directory"
+            )
+        self._workspace = workspace
+        self._system_prompt = system_prompt
+        self.sessions = SessionManager(workspace)
+        self.consolidator = MemoryConsolidator(
+            self.sessions,
+            self.memory_for,
+            model,
+            scope=scope,
+            context_window_tokens=context_window_tokens,
+            **options,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is cached. All that was acknowledged is on the disk anyway."""
+        self.sessions.forget()
+
+    @property
+    def memory(self) -> MemoryStore:
+        """The memory of the workspace's own scope."""
+        return self.memory_for(())
+
+    def memory_for(self, scope: Scope) -> MemoryStore:
+        """The memory of a scope, such as ``("user", "42")``."""
+        return MemoryStore(self._workspace, scope)
+
+    @cached_property
+    def checkpointer(self) -> NanomemSaver:
+        """For ``graph.compile(checkpointer=...)``."""
+        return NanomemSaver(self.sessions)
+
+    @property
+    def prompt(self) -> MemoryPrompt:
+        """For a chain (``memory.prompt | model``), or a model node of your own."""
+        return MemoryPrompt(self.consolidator, system_prompt=self._system_prompt)
+
+    def history(self, session_id: str) -> NanomemChatMessageHistory:
+        """For ``RunnableWithMessageHistory(memory.prompt | model, memory.history)``."""
+        return NanomemChatMessageHistory(session_id, self.sessions)
+
+    def node(self, model: Runnable[Any, Any] | None = None) -> Runnable[Any, dict[str, Any]]:
+        """For ``StateGraph.add_node``: see `create_memory_node`."""
+        return create_memory_node(self.consolidator, model=model, system_prompt=self._system_prompt)
+
+    def tools(self) -> list[BaseTool]:
+        """For the agent: a tool that searches its past."""
+        scope_of = self.consolidator.scope_of
+        return [create_search_memory_tool(self.memory_for, self.sessions, scope_of=scope_of)]

@@ -1,0 +1,160 @@
+"""Memory and live window as the messages that a model is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.messages import BaseMessage, SystemMessage, convert_to_messages
+from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from typing_extensions import override
+
+from langchain_nanomem.conversation import Conversation, of_messages
+from langchain_nanomem.fitting import fit
+from langchain_nanomem.scopes import session_key
+from langchain_nanomem.window import leading_system, live_window, with_memory
+
+if TYPE_CHECKING:
+    from langchain_nanomem.consolidation import MemoryConsolidator
+
+POINTER = "last_consolidated_id"
+"""The field of a graph's state that holds the pointer of its branch."""
+
+
+class _Given(NamedTuple):
+    """What a prompt is to be made of."""
+
+    messages: list[BaseMessage]
+    pointer_id: str | None
+    is_graph: bool
+
+
+class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
+    """A runnable from a conversation to the messages that a model is sent.
+
+    They are the system prompt with the memory at its end, and the live window. Where the
+    prompt is at or over the budget it consolidates first. Use it in a chain
+    (``prompt | model``) or in a model node of your own
+    (``model.invoke(prompt.invoke(state, config))``). Nothing of the memory gets into the state.
+
+    The input is a graph's state (anything with ``messages``), a list of messages, a prompt
+    value, or a text. The config names the session: ``thread_id``, or ``session_id`` in a chain.
+
+    Args:
+        consolidator: What keeps the window small, and knows the memory.
+        system_prompt: Stands in front.
+        tools: What the model is given; they count.
+    """
+
+    def __init__(
+        self,
+        consolidator: MemoryConsolidator,
+        *,
+        system_prompt: str | SystemMessage | None = None,
+        tools: Sequence[Any] = (),
+    ) -> None:
+        self.consolidator = consolidator
+        self.system_prompt = system_prompt
+        self.tools = tools
+
+    @override
+    def invoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[BaseMessage]:
+        """The messages to send.
+
+        Raises:
+            ValueError: The config names no session, or the input is no conversation.
+            ScopeError: It is not clear whose memory is meant, or it is another's.
+            ConsolidationError: It is due and there is no model for it.
+        """
+        conversation = self.conversation(input, ensure_config(config))
+        self.consolidate(conversation)
+        return self.build(conversation)
+
+    @override
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[BaseMessage]:
+        """`invoke`, without blocking the event loop."""
+        conversation = await asyncio.to_thread(self.conversation, input, ensure_config(config))
+        await self.aconsolidate(conversation)
+        return await asyncio.to_thread(self.build, conversation)
+
+    # --- the steps, also for the memory node ---
+
+    def conversation(self, given: Any, config: RunnableConfig) -> Conversation:
+        """The conversation that is given, with its pointer; its new messages are recorded."""
+        parts = _read(given, config)
+        key, sessions = session_key(config), self.consolidator.sessions
+        sessions.bind_scope(key, self.consolidator.scope_of(config))
+        if parts.is_graph:
+            with sessions.reading(key) as records:
+                unknown = [m for m in parts.messages if m.id not in records.message_ids]
+                own_writer = records.is_thread
+            if unknown and not own_writer:
+                sessions.record_messages(key, unknown)
+        with sessions.reading(key) as records:
+            return of_messages(records, parts.messages, parts.pointer_id)
+
+    def consolidate(self, conversation: Conversation) -> None:
+        """Consolidate if it is due."""
+        self.consolidator.maybe_consolidate_by_tokens(
+            conversation, system_prompt=self.system_prompt, tools=self.tools
+        )
+
+    async def aconsolidate(self, conversation: Conversation) -> None:
+        """`consolidate`, with the model called asynchronously."""
+        await self.consolidator.amaybe_consolidate_by_tokens(
+            conversation, system_prompt=self.system_prompt, tools=self.tools
+        )
+
+    def build(self, conversation: Conversation) -> list[BaseMessage]:
+        """The messages to send. Where they can't all fit, the oldest turns are left out."""
+        budget, count = self.consolidator.budget_tokens, self.consolidator.counter
+        window = live_window(conversation.messages, conversation.last_consolidated)
+        shown = window.messages
+        lead = leading_system(shown)
+        block = self.consolidator.memory_block(conversation.scope)
+        system = with_memory(shown[:lead], self.system_prompt, block)
+        room = budget - self.consolidator.count_tools(self.tools) - count(system)
+        kept = window.kept[lead:]
+        live = window.live[max(0, lead - len(window.kept)) :]
+        fitted = fit(window._replace(kept=kept, live=live), room, count)
+        if fitted.left_out:
+            room -= count([SystemMessage(_mark(len(live)))])
+            fitted = fit(window._replace(kept=kept, live=live), room, count)
+            system = with_memory(system, None, _mark(fitted.left_out))
+        return [*system, *fitted.messages]
+
+
+def _mark(left_out: int) -> str:
+    return (
+        f"[{left_out} older messages of this conversation do not fit here and are left out; they "
+        "are kept in the session]"
+    )
+
+
+def _read(given: Any, config: RunnableConfig) -> _Given:
+    configurable = config.get("configurable") or {}
+    in_chain = "message_history" in configurable or configurable.get("thread_id") is None
+    if isinstance(given, PromptValue):
+        return _Given(given.to_messages(), None, not in_chain)
+    if isinstance(given, str) or (
+        isinstance(given, (Sequence, BaseMessage)) and not hasattr(given, "messages")
+    ):
+        messages = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        return _Given(convert_to_messages(messages), None, not in_chain)
+    messages = _field(given, "messages")
+    if messages is None:
+        raise ValueError(
+            "the input is no conversation: give a state with 'messages', a list of messages, a "
+            f"prompt value or a text, not {type(given).__name__}"
+        )
+    return _Given(convert_to_messages(messages), _field(given, POINTER), not in_chain)
+
+
+def _field(state: Any, name: str) -> Any:
+    return state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)

@@ -1,0 +1,107 @@
+"""Tools with which an agent searches its own past."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.runnables import RunnableConfig  # noqa: TC002 - the tool's schema is read from it
+from langchain_core.tools import BaseTool, StructuredTool
+
+from langchain_nanomem.codec import decode
+from langchain_nanomem.history_search import parse_query, rank_text
+from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.rendering import render_message, render_moment
+from langchain_nanomem.scopes import Scope, session_key
+from langchain_nanomem.session import parse_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from langchain_nanomem.manager import SessionManager
+
+_MAX_QUERY_CHARACTERS = 500
+_HIT_CHARACTERS = 600
+_MAX_HITS = 20
+
+
+def create_search_memory_tool(
+    memory: MemoryStore | Callable[[Scope], MemoryStore],
+    sessions: SessionManager,
+    *,
+    scope_of: Callable[[RunnableConfig], Scope] | None = None,
+) -> BaseTool:
+    """A tool, ``search_memory``, that searches the event log and the sessions of one scope.
+
+    It finds words, not meanings: summaries first, then what was said, word for word. Nothing
+    of another scope is searched.
+
+    Args:
+        memory: The memory, or a function from a scope to its memory.
+        sessions: Where the sessions are kept.
+        scope_of: Whose memory a run uses; by default what the session in the config is bound
+            to, else the memory's own.
+    """
+    past = _Past(memory, sessions, scope_of)
+
+    def search_memory(query: str, config: RunnableConfig, limit: int = 5) -> str:  # noqa: D417 - the model sees no config
+        """Search everything said in earlier conversations, and the log of what happened in them.
+
+        Args:
+            query: A few words that must have been said, or "a phrase" in double quotes.
+            limit: How many passages of each kind to give, at most 20.
+        """
+        return past.search(query[:_MAX_QUERY_CHARACTERS], config, min(max(limit, 1), _MAX_HITS))
+
+    return StructuredTool.from_function(search_memory, name="search_memory", parse_docstring=True)
+
+
+class _Past:
+    def __init__(
+        self,
+        memory: MemoryStore | Callable[[Scope], MemoryStore],
+        sessions: SessionManager,
+        scope_of: Callable[[RunnableConfig], Scope] | None,
+    ) -> None:
+        self._memory = memory
+        self._sessions = sessions
+        self._scope_of = scope_of or self._bound_scope
+
+    def search(self, query: str, config: RunnableConfig, limit: int) -> str:
+        scope = self._scope_of(config)
+        store = self._memory if isinstance(self._memory, MemoryStore) else self._memory(scope)
+        entries = [
+            f"[{render_moment(entry.at)}] {_clipped(entry.text)}"
+            for entry in store.search_history(query, limit=limit)
+        ]
+        said = self._said(query, scope, limit)
+        parts = [("From the event log", entries), ("What was said", said)]
+        found = [f"{title}:\n" + "\n".join(lines) for title, lines in parts if lines]
+        return "\n\n".join(found) or f"Nothing that was said or logged contains {query!r}."
+
+    def _bound_scope(self, config: RunnableConfig) -> Scope:
+        with self._sessions.reading(session_key(config)) as records:
+            bound = records.scope
+        return bound if bound is not None else getattr(self._memory, "scope", ())
+
+    def _said(self, query: str, scope: Scope, limit: int) -> list[str]:
+        """The messages of the scope's sessions that match best, the newest of equals first."""
+        hits: list[tuple[tuple[int, int], str, str]] = []
+        terms = parse_query(query)
+        for info in self._sessions.journal.list():
+            with self._sessions.reading(info.key) as records:
+                if (records.scope or ()) == scope:
+                    view = [records.message(number) for number in records.view()]
+                    hits += [hit for record in view if (hit := _hit(terms, record, info.key))]
+        best = sorted(hits, key=lambda hit: (hit[0], hit[1]), reverse=True)
+        return [text for _, _, text in best[:limit]]
+
+
+def _hit(terms: Any, record: dict[str, Any], key: str) -> tuple[tuple[int, int], str, str] | None:
+    text = render_message(decode(record), parse_timestamp(record.get("timestamp")))
+    rank = rank_text(text, terms)
+    stamp = str(record.get("timestamp") or "")
+    return None if rank is None else (rank, stamp, f"{_clipped(text)} (session {key})")
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _HIT_CHARACTERS else f"{text[:_HIT_CHARACTERS]} ..."
