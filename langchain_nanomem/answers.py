@@ -6,18 +6,19 @@ that the synchronous and the asynchronous driver are a few lines each.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langgraph.constants import TAG_NOSTREAM
 
 from langchain_nanomem.errors import ConsolidationError
-from langchain_nanomem.rendering import content_text
-from langchain_nanomem.values import from_json
+from langchain_nanomem.history_log import new_entry
+from langchain_nanomem.rendering import content_text, valid_unicode
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -71,8 +72,25 @@ SAVE_MEMORY = {
 Prompt = str | Callable[[str, str], list[BaseMessage]]
 """Instructions, or a function from current memory and conversation to the whole prompt."""
 
+_FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 _CUT_OFF = frozenset(
-    {"length", "max_tokens", "model_length", "error", "content_filter", "safety", "refusal"}
+    {
+        "length",
+        "max_tokens",
+        "model_length",
+        "model_context_window_exceeded",
+        "incomplete",
+        "error",
+        "failed",
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "safety",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "refusal",
+    }
 )
 _REFUSED_STATUS = frozenset({400, 404, 422})
 _HTML = re.compile(r"\s*<(!doctype\s+html|html)\b", re.IGNORECASE)
@@ -120,12 +138,15 @@ def build_prompt(prompt: Prompt, memory: str, conversation: str) -> list[BaseMes
     """The messages that ask for a consolidation. Nothing in the texts is taken as a template."""
     if not isinstance(prompt, str):
         return prompt(memory, conversation)
-    shown = memory.strip() or "(empty)"
-    question = (
-        f"<current_memory>\n{shown}\n</current_memory>\n\n"
-        f"<conversation>\n{conversation}\n</conversation>"
-    )
+    shown = _fenced("current_memory", memory.strip() or "(empty)")
+    question = f"{shown}\n\n{_fenced('conversation', conversation)}"
     return [SystemMessage(prompt), HumanMessage(question)]
+
+
+def _fenced(name: str, text: str) -> str:
+    """`text` between marks; a closing mark in it does not end it."""
+    harmless = re.sub(rf"<(?=\s*/\s*{name})", "&lt;", text, flags=re.IGNORECASE)
+    return f"<{name}>\n{harmless}\n</{name}>"
 
 
 def ask(
@@ -148,20 +169,28 @@ def ask(
     raise ConsolidationError("the model neither called save_memory nor gave its JSON") from problem
 
 
-def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> list[Call]:
-    in_json = [*messages, HumanMessage(_ANSWER_IN_JSON)]
-    try:
-        forced = model.bind_tools([SAVE_MEMORY], tool_choice="save_memory")
-        free = model.bind_tools([SAVE_MEMORY])
-    except (NotImplementedError, TypeError, ValueError):  # it takes no tools, or no choice of one
-        return [Call(model, in_json)]
-    return [Call(forced, messages), Call(free, messages), Call(model, in_json)]
+def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> Iterator[Call]:
+    choices: list[dict[str, Any]] = [{"tool_choice": "save_memory"}, {}]
+    for choice in choices:
+        try:
+            bound = model.bind_tools([SAVE_MEMORY], **choice)
+        except Exception as error:  # noqa: BLE001 - it takes no tools, or no choice of one
+            logger.debug("bind_tools failed, so the next form is taken: %r", error)
+        else:
+            yield Call(bound, messages)
+    yield Call(model, [*messages, HumanMessage(_ANSWER_IN_JSON)])
 
 
 def _is_refusal(error: Exception) -> bool:
     """Whether the provider refused the request as such, so that another form may be taken."""
-    status = getattr(error, "status_code", None)
-    return status in _REFUSED_STATUS or isinstance(
+    places = (error, getattr(error, "response", None))
+    statuses = {
+        status
+        for place in places
+        for name in ("status_code", "code", "http_status")
+        if isinstance(status := getattr(place, name, None), int)
+    }
+    return not statuses.isdisjoint(_REFUSED_STATUS) or isinstance(
         error, (NotImplementedError, TypeError, ValueError)
     )
 
@@ -173,21 +202,32 @@ def _arguments(reply: BaseMessage) -> dict[str, Any] | None:
         ConsolidationError: The reply was cut off, or arguments are there but malformed.
     """
     _check_finish(reply)
-    calls = [*getattr(reply, "tool_calls", ()), *getattr(reply, "invalid_tool_calls", ())]
-    found = [call["args"] for call in calls if call["name"] in {"save_memory", None, ""}]
-    raw = reply.additional_kwargs.get("tool_calls") or ()
-    found += [(call.get("function") or {}).get("arguments") for call in raw] if not found else []
-    if found:
-        arguments = _as_object(found[0])
-        if arguments is None:
-            raise ConsolidationError("the arguments of save_memory are no JSON object")
-        return arguments
-    return _json_in(content_text(reply.content))
+    given = [args for name, args in _calls_of(reply) if args and name in {"save_memory", None, ""}]
+    if not given:
+        return _json_in(content_text(reply.content))
+    arguments = next(filter(None, map(_as_object, given)), None)
+    if arguments is None:
+        raise ConsolidationError("the arguments of save_memory are no JSON object")
+    return arguments
+
+
+def _calls_of(reply: BaseMessage) -> Iterator[tuple[Any, Any]]:
+    """Name and arguments of each tool call, wherever a provider or its client puts them."""
+    for call in (*getattr(reply, "tool_calls", ()), *getattr(reply, "invalid_tool_calls", ())):
+        yield call.get("name"), call.get("args")
+    raw = reply.additional_kwargs
+    functions = [*(call.get("function") for call in raw.get("tool_calls") or ())]
+    for function in [*functions, raw.get("function_call")]:
+        if isinstance(function, Mapping):
+            yield function.get("name"), function.get("arguments")
+    for block in reply.content if isinstance(reply.content, list) else ():
+        if isinstance(block, Mapping) and "name" in block:
+            yield block["name"], block.get("input", block.get("args", block.get("arguments")))
 
 
 def _check_finish(reply: BaseMessage) -> None:
-    for name in ("finish_reason", "stop_reason", "done_reason"):
-        reason = str(reply.response_metadata.get(name) or "").lower()
+    for name in _FINISH_FIELDS:
+        reason = str(reply.response_metadata.get(name) or "").lower().rpartition(".")[2]
         if reason in _CUT_OFF:
             raise ConsolidationError(f"the model's answer was cut off ({name} {reason!r})")
 
@@ -196,8 +236,8 @@ def _as_object(arguments: Any) -> dict[str, Any] | None:
     """Arguments as an object: given as one, as JSON text of one, or as a list that holds one."""
     if isinstance(arguments, str):
         try:
-            arguments = from_json(arguments.encode("utf-8", "surrogatepass"))
-        except ValueError:
+            arguments = json.loads(arguments, strict=False)  # models break lines inside strings
+        except (ValueError, RecursionError):
             return None
     if isinstance(arguments, list):
         arguments = next((item for item in arguments if isinstance(item, dict)), None)
@@ -205,12 +245,19 @@ def _as_object(arguments: Any) -> dict[str, Any] | None:
 
 
 def _json_in(text: str) -> dict[str, Any] | None:
-    """The object in a text that is JSON, or has it in a code fence or between other words."""
+    """The last answer in a text that is JSON, or has it in a code fence or between other words."""
     if _HTML.match(text):
         raise ConsolidationError("the model's answer is an HTML page")
-    start, end = text.find("{"), text.rfind("}")
-    found = _as_object(text[start : end + 1]) if 0 <= start < end else None
-    return found if found and "history_entry" in found else None
+    decoder, answer = json.JSONDecoder(strict=False), None
+    start = text.find("{")
+    while start >= 0:
+        end = start + 1
+        with contextlib.suppress(ValueError, RecursionError):
+            found, stop = decoder.raw_decode(text, start)
+            if "history_entry" in found:
+                answer, end = found, stop
+        start = text.find("{", end)
+    return answer
 
 
 def _checked(arguments: dict[str, Any]) -> Answer:
@@ -219,10 +266,12 @@ def _checked(arguments: dict[str, Any]) -> Answer:
     Raises:
         ConsolidationError: There is no history entry.
     """
-    entry = _capped(_text(arguments.get("history_entry")), _MAX_ENTRY_CHARACTERS, "history_entry")
-    update = _text(arguments.get("memory_update"))
-    if not entry:
-        raise ConsolidationError("the model gave no history_entry")
+    entry = _capped(_text(arguments, "history_entry"), _MAX_ENTRY_CHARACTERS, "history_entry")
+    update = _text(arguments, "memory_update")
+    try:
+        new_entry(entry, None, "-", None)
+    except ValueError as error:  # it is blank but for a stamp
+        raise ConsolidationError("the model gave no history_entry") from error
     if not update:
         return Answer(entry, None)
     capped = _capped(update, _MAX_MEMORY_CHARACTERS, "memory_update")
@@ -231,13 +280,18 @@ def _checked(arguments: dict[str, Any]) -> Answer:
     return Answer(entry, capped)
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _text(arguments: dict[str, Any], name: str) -> str:
+    """An argument as text; "" for one that says nothing."""
+    value = arguments.get(name)
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value, ensure_ascii=False, default=str) if value else None
+    text = "" if value is None else value
+    if not isinstance(text, str):
+        raise ConsolidationError(f"the model's {name} is no text but {value!r}")
     if _HTML.match(text):
         raise ConsolidationError("the model's answer is an HTML page")
-    return "" if text.strip().lower() == _NOTHING else text.strip()
+    text = valid_unicode(text).strip()
+    return "" if text.lower() == _NOTHING else text
 
 
 def _capped(text: str, max_characters: int, name: str) -> str:

@@ -59,7 +59,7 @@ class NanomemSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         self.sessions = sessions
-        self._dropped: set[str] = set()
+        self._dropped: set[str] = set()  # shared with the shallow copies that LangGraph makes
         if serde is not None:
             sessions.elements = Elements(self.serde)
 
@@ -177,7 +177,7 @@ class NanomemSaver(BaseCheckpointSaver[str]):
         parent = get_checkpoint_id(config)
         with self.sessions.writing(key) as records:
             around = (metadata.get("parents") or {}).values()
-            if self._is_late(key, checkpoint["id"], parent, *around):
+            if self._is_late(records, checkpoint["id"], parent, *around):
                 self._dropped.add(checkpoint["id"])
             else:
                 writer = ElementWriter(self._elements, records)
@@ -207,12 +207,18 @@ class NanomemSaver(BaseCheckpointSaver[str]):
         checkpoint_id = config["configurable"]["checkpoint_id"]
         around = (config["configurable"].get("checkpoint_map") or {}).values()
         with self.sessions.writing(key) as records:
-            if self._is_late(key, checkpoint_id, *around):
+            if self._is_late(records, checkpoint_id, *around):
                 return
             known = records.writes.get((namespace, checkpoint_id), {})
             writer = ElementWriter(self._elements, records)
             new = [
-                [index, channel, _encode_channel(writer, namespace, channel, value)]
+                [
+                    index,
+                    channel,
+                    writer.encode_channel(
+                        channel, value, conversation=_is_conversation(namespace, channel)
+                    ),
+                ]
                 for place, (channel, value) in enumerate(writes)
                 if (index := WRITES_IDX_MAP.get(channel, place)) < 0
                 or (task_id, index) not in known
@@ -228,16 +234,19 @@ class NanomemSaver(BaseCheckpointSaver[str]):
                 }
                 self.sessions.commit(records, [*writer.new, record], durable=False)
 
-    def _is_late(self, key: str, *checkpoint_ids: str | None) -> bool:
+    def _is_late(self, records: SessionRecords, *checkpoint_ids: str | None) -> bool:
         """Whether one of these was made before its thread was deleted, or follows such a one.
 
-        A run that goes on meanwhile must not bring its thread back: it stays deleted.
+        A run that goes on meanwhile must not bring its thread back: it stays deleted. What is
+        there was copied or put back since, however old it is.
         """
-        deleted_at = self.sessions.journal.deleted_at(key)
+        deleted_at = self.sessions.journal.deleted_at(records.key)
         if deleted_at is None:
             return False
-        moments = [_moment(checkpoint_id) for checkpoint_id in checkpoint_ids if checkpoint_id]
-        return not self._dropped.isdisjoint(checkpoint_ids) or any(
+        there = set().union(*records.checkpoints.values())
+        gone = [checkpoint_id for checkpoint_id in checkpoint_ids if checkpoint_id not in there]
+        moments = [_moment(checkpoint_id) for checkpoint_id in gone if checkpoint_id]
+        return not self._dropped.isdisjoint(gone) or any(
             moment is not None and moment <= deleted_at for moment in moments
         )
 
@@ -422,7 +431,9 @@ def _encode_values(
     return {
         channel: [
             version,
-            _encode_channel(writer, namespace, channel, values[channel])
+            writer.encode_channel(
+                channel, values[channel], conversation=_is_conversation(namespace, channel)
+            )
             if channel in values
             else _EMPTY,
         ]
@@ -430,15 +441,8 @@ def _encode_values(
     }
 
 
-def _encode_channel(writer: ElementWriter, namespace: str, channel: str, value: Any) -> Encoded:
-    try:
-        return writer.encode(value, conversation=namespace == "" and channel in _CONVERSATION)
-    except Exception as error:
-        error.add_note(
-            f"The value of the channel {channel!r} cannot be stored. Nothing was written; the "
-            "thread is as it was."
-        )
-        raise
+def _is_conversation(namespace: str, channel: str) -> bool:
+    return namespace == "" and channel in _CONVERSATION
 
 
 def _moment(checkpoint_id: str) -> datetime | None:

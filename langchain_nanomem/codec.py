@@ -105,9 +105,14 @@ def stamped(record: dict[str, Any]) -> dict[str, Any]:
 
     A message tells its time as ``additional_kwargs["timestamp"]``, in ISO 8601.
     """
-    told = parse_timestamp((record.get("additional_kwargs") or {}).get("timestamp"))
-    stamp = (told or utc_now()).isoformat()
+    stamp = said_at(record.get("additional_kwargs"))
     return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
+
+
+def said_at(additional_kwargs: Mapping[str, Any] | None) -> str:
+    """When a message was said, by what it tells itself, else the present; in ISO 8601."""
+    told = parse_timestamp((additional_kwargs or {}).get("timestamp"))
+    return (told or utc_now()).isoformat()
 
 
 def _class_of(record: Mapping[str, Any], role: str) -> type[BaseMessage]:

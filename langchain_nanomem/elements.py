@@ -6,20 +6,35 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, RemoveMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langchain_nanomem.codec import decode, encode, stamped
+from langchain_nanomem.codec import decode, encode, said_at, stamped
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.records import Encoded, SessionRecords, copy_record, digest
+from langchain_nanomem.records import (
+    MESSAGES,
+    Encoded,
+    SessionRecords,
+    copy_record,
+    digest,
+    members,
+)
 from langchain_nanomem.values import dump_record, from_json, is_plain, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from langchain_nanomem.journal import Record
 
+_RUN_LENGTH = 16
+"""How many ranges, or runs, one run stands for."""
+_MAX_DEPTH = 32
+_OBJECT = b'{"__nanomem__":"object"'
 _SMALL_BYTES = 256
 """A list whose JSON is no longer than this is stored as it is; its elements would cost more."""
 
@@ -36,8 +51,10 @@ class Elements:
     """
 
     def __init__(self, serde: SerializerProtocol | None = None) -> None:
-        self.serde = serde or JsonPlusSerializer()
+        self.serde = serde or BaseCheckpointSaver.serde
         self.readable = type(self.serde) is JsonPlusSerializer
+        self.own_objects = self.serde is not BaseCheckpointSaver.serde
+        """Whether the serializer is to see all objects, since it may allow only some."""
 
     # --- reading: always fresh objects, that the caller may change ---
 
@@ -50,12 +67,14 @@ class Elements:
         if "json" in encoded:
             return from_json(to_json(encoded["json"]))
         if "list" in encoded:
-            spans = encoded["list"]
-            return [self._element(records, n) for start, end in spans for n in range(start, end)]
+            numbers = members(encoded["list"], records.elements)
+            return [self._element(records, number) for number in numbers]
         if "dict" in encoded:
             return {name: self.decode(item, records) for name, item in encoded["dict"].items()}
         if "ref" in encoded:
             return self._element(records, encoded["ref"])
+        if "snapshot" in encoded:
+            return _DeltaSnapshot(self.decode(encoded["snapshot"], records))
         return self._loads(encoded["serde"])
 
     def message_record(self, element: Record) -> Record:
@@ -66,7 +85,10 @@ class Elements:
             return dict(element["message"])
         value = self._loads(element["serde"]) if "serde" in element else element.get("json")
         if isinstance(value, BaseMessage):
-            return {**encode(value), "timestamp": element.get("timestamp")}
+            stamp = {"timestamp": element["timestamp"]} if "timestamp" in element else {}
+            return _shown(value) | stamp
+        if isinstance(value, dict) and "role" in value:
+            return dict(value)
         return {"role": "unknown", "content": value}
 
     def _element(self, records: SessionRecords, number: int) -> Any:
@@ -85,6 +107,22 @@ class Elements:
 
     def _loads(self, typed: list[str]) -> Any:
         return self.serde.loads_typed((typed[0], base64.b64decode(typed[1])))
+
+    def line(self, record: Record) -> Record:
+        """What stands in the file for a message's record: itself, unless it is not to be read."""
+        if self.readable:
+            return record
+        named: Record = {name: record[name] for name in ("timestamp", "id") if name in record}
+        return {"_type": "message", **named, **self.dumps(record)}
+
+    def culprit(self, value: Any, where: str, depth: int = 0) -> str:
+        """Where the part of `value` stands that can't be serialized, and what it is."""
+        for name, part in _parts(value) if depth < _MAX_DEPTH else ():
+            try:
+                self.dumps(part)
+            except Exception:  # noqa: BLE001 - whatever a serializer raises
+                return self.culprit(part, f"{where}.{name}", depth + 1)
+        return f"{where!r}, an object of type {type(value).__module__}.{type(value).__qualname__},"
 
     def dumps(self, value: Any) -> Encoded:
         """`value` as the serializer makes it."""
@@ -109,6 +147,21 @@ class ElementWriter:
         self._records = records
         self._added: dict[bytes, int] = {}
 
+    def encode_channel(self, channel: str, value: Any, *, conversation: bool) -> Encoded:
+        """The value of a channel, encoded.
+
+        Raises:
+            ValueError: It can't be serialized; names the channel, and the part of the value.
+        """
+        try:
+            return self.encode(value, conversation=conversation)
+        except Exception as error:
+            raise ValueError(
+                f"the value of the channel {channel!r} cannot be stored: "
+                f"{self._elements.culprit(value, channel)} cannot be serialized ({error}). "
+                "Nothing was written; the thread is as it was."
+            ) from error
+
     def encode(self, value: Any, *, conversation: bool = False) -> Encoded:
         """`value` as a checkpoint or a write refers to it.
 
@@ -118,28 +171,52 @@ class ElementWriter:
                 are to stand in the file as message lines.
         """
         kind = type(value)
-        if kind is list and self._worth_sharing(value):
-            return {"list": _spans([self._number(item, conversation) for item in value])}
-        if not self._elements.readable:
-            return self._elements.dumps(value)
+        if kind is list and self._worth_sharing(value, conversation):
+            return {"list": self._runs(_spans([self._number(v, conversation) for v in value]))}
         if isinstance(value, BaseMessage):
             return {"ref": self._number(value, conversation)}
+        if kind is _DeltaSnapshot:
+            return {"snapshot": self.encode(value.value, conversation=conversation)}
+        if not self._elements.readable:
+            return self._elements.dumps(value)
         if kind is dict and any(map(_holds_messages, value.values())) and _named(value):
-            encode_item = self.encode
-            return {
-                "dict": {n: encode_item(v, conversation=conversation) for n, v in value.items()}
-            }
+            return {"dict": self._items(value, conversation)}
         return {"json": value} if is_plain(value) else self._elements.dumps(value)
 
-    def _worth_sharing(self, value: list[Any]) -> bool:
-        if not self._elements.readable:
+    def _items(self, value: dict[str, Any], conversation: bool) -> dict[str, Encoded]:  # noqa: FBT001 - passed through
+        """The items of a graph's input, or of the like; its messages are the conversation."""
+        return {
+            name: self.encode(item, conversation=conversation and name == MESSAGES)
+            for name, item in value.items()
+        }
+
+    def _runs(self, spans: list[Any]) -> list[Any]:
+        """`spans` shortened: a run stands for every `_RUN_LENGTH` of them but the last ones.
+
+        Without it, a list beside which other elements are written would take one more span
+        at each turn in each of its checkpoints.
+        """
+        whole = (len(spans) - 1) // _RUN_LENGTH * _RUN_LENGTH
+        if whole <= 0:
+            return spans
+        groups = [spans[start : start + _RUN_LENGTH] for start in range(0, whole, _RUN_LENGTH)]
+        return [*self._runs([self._run(group) for group in groups]), *spans[whole:]]
+
+    def _run(self, spans: list[Any]) -> int:
+        run = {"_type": "element", "list": spans}
+        name = digest(run)
+        known = self._added.get(name, self._records.element_digests.get(name))
+        return self._add(name, run) if known is None else known
+
+    def _worth_sharing(self, value: list[Any], conversation: bool) -> bool:  # noqa: FBT001 - passed through
+        if conversation or not self._elements.readable:
             return bool(value)
         return not is_plain(value) or len(to_json(value)) > _SMALL_BYTES
 
     def _number(self, value: Any, conversation: bool) -> int:  # noqa: FBT001 - passed through
         """The number of the element that is `value`; a new one is added where there is none."""
         if not self._elements.readable:
-            return self._opaque_number(value)
+            return self._opaque_number(value, conversation)
         element = self._readable_element(value, conversation)
         name = digest(element)
         known = self._added.get(name, self._records.message_digests.get(name))
@@ -156,20 +233,29 @@ class ElementWriter:
             }
         try:
             record = encode(value)
-            dump_record(record)
+            foreign = _OBJECT in dump_record(record) and self._elements.own_objects
         except ValueError:  # a class or an artifact that only the serializer can store
-            return {"_type": "element", **self._elements.dumps(value)}
-        # A message without an id is about to get one, and to be written again with it.
-        if conversation and record["role"] != "remove" and record.get("id") is not None:
+            foreign = True
+        if foreign:
+            return self._opaque_element(value, conversation)
+        if conversation and _has_its_place(value):
             return record
         return {"_type": "element", "message": record}
 
-    def _opaque_number(self, value: Any) -> int:
-        name = self._elements.fingerprint(value)
+    def _opaque_element(self, value: Any, conversation: bool) -> Record:  # noqa: FBT001 - passed through
+        encoded = self._elements.dumps(value)
+        if not (conversation and _has_its_place(value)):
+            return {"_type": "element", **encoded}
+        stamp = said_at(value.additional_kwargs)
+        return {"_type": "message", "timestamp": stamp, "id": value.id, **encoded}
+
+    def _opaque_number(self, value: Any, conversation: bool) -> int:  # noqa: FBT001 - passed through
+        kind = "message" if conversation and _has_its_place(value) else "element"
+        name = kind.encode() + self._elements.fingerprint(value)
         known = self._added.get(name, self._opaque_digests().get(name))
         if known is not None:
             return known
-        return self._add(name, {"_type": "element", **self._elements.dumps(value)})
+        return self._add(name, self._opaque_element(value, conversation))
 
     def _opaque_digests(self) -> dict[bytes, int]:
         known = self._records.opaque_digests
@@ -177,7 +263,8 @@ class ElementWriter:
             element = self._records.elements.get(number, {})
             if "serde" in element:
                 value = self._elements.decode(element, self._records)
-                known[self._elements.fingerprint(value)] = number
+                name = element["_type"].encode() + self._elements.fingerprint(value)
+                known[name] = number
         self._records.opaque_end = self._records.next_number
         return known
 
@@ -186,6 +273,39 @@ class ElementWriter:
         line = element if "_type" in element else stamped(element)
         self.new.append({**line, "_n": number})
         return number
+
+
+def _has_its_place(value: Any) -> bool:
+    """Whether it is a message that stays: one without an id is to be written again with it."""
+    return (
+        isinstance(value, BaseMessage)
+        and value.id is not None
+        and not isinstance(value, RemoveMessage)
+    )
+
+
+def _shown(message: BaseMessage) -> Record:
+    """The record of any message, to be looked at: text in place of what can't be stored."""
+    try:
+        record = encode(message)
+    except ValueError:
+        record = {"role": message.type, "content": message.content, "id": message.id}
+    return {name: value if _storable(value) else repr(value) for name, value in record.items()}
+
+
+def _storable(value: Any) -> bool:
+    try:
+        return bool(dump_record({"value": value}))
+    except ValueError:
+        return False
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return enumerate(value)
+    return getattr(value, "__dict__", {}).items()
 
 
 def _named(value: dict[Any, Any]) -> bool:

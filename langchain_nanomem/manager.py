@@ -108,7 +108,7 @@ class SessionManager:
             fresh = session.messages[session._saved :]
             if fresh and records.is_thread:
                 raise ValueError(_BELONGS_TO_GRAPH.format(key=session.key))
-            lines = _message_lines(records, fresh)
+            lines = self._message_lines(records, fresh)
             metadata = _changed_metadata(session, records)
             if lines or metadata != records.header:
                 self.commit(records, [*lines, metadata])
@@ -211,7 +211,7 @@ class SessionManager:
                 raise ValueError(_BELONGS_TO_GRAPH.format(key=key))
             fresh = _without_known(records, messages)
             if fresh:
-                lines = _message_lines(records, fresh)
+                lines = self._message_lines(records, fresh)
                 self.commit(records, [*lines, _metadata(records, utc_now())])
 
     def record_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
@@ -270,6 +270,13 @@ class SessionManager:
                 self._recent.popitem(last=False)
             return records
 
+    def _message_lines(self, records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
+        checked = [_checked(records, place, record) for place, record in enumerate(fresh)]
+        return [
+            {**self.elements.line(record), "_n": number}
+            for number, record in enumerate(checked, start=records.next_number)
+        ]
+
     def _message_record(self, element: Record) -> Record:
         return self.elements.message_record(element)
 
@@ -312,12 +319,8 @@ def _is_same(origin: _Origin, records: SessionRecords) -> bool:
     return records.exists and origin.uid in {None, records.uid}
 
 
-def _message_lines(records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
-    return [_line(records, place, record) for place, record in enumerate(fresh)]
-
-
-def _line(records: SessionRecords, place: int, record: Record) -> Record:
-    """The message line for `record`, the `place`-th new one."""
+def _checked(records: SessionRecords, place: int, record: Record) -> Record:
+    """`record`, the `place`-th new message, if it can be stored."""
     where = f"message {place} of those new in session {records.key!r}"
     if not isinstance(record, dict):
         raise ValueError(f"{where} is no dictionary but {record!r:.80}")  # noqa: TRY004 - bad content
@@ -327,7 +330,7 @@ def _line(records: SessionRecords, place: int, record: Record) -> Record:
         dump_record(record)
     except ValueError as error:
         raise ValueError(f"{where} cannot be stored: {error} Nothing was written.") from error
-    return {**record, "_n": records.next_number + place}
+    return record
 
 
 def _without_known(records: SessionRecords, messages: Sequence[BaseMessage]) -> list[Record]:

@@ -80,7 +80,7 @@ class Planner:
         texts = {place: text for place, text in rendered.items() if place < end}
         if sum(sizes[place] for place in texts) > room:
             limit = _level([sizes[place] for place in texts], room)
-            texts = {place: shorten(text, limit, count) for place, text in texts.items()}
+            texts = {place: shorten(text, limit - 1, count) for place, text in texts.items()}
         shown = "\n".join(texts.values())
         return Plan(_new_id(), conversation, start, end, shown, memory)
 
@@ -100,7 +100,7 @@ class Planner:
         utterances = [
             Utterance(speaker_of(message), content_text(message.content), said_at(place))
             for place, message in enumerate(plan.messages, plan.start)
-            if message.type in {"human", "ai", "chat"}
+            if message_shape(message).role not in {"system", "tool", "function"}
         ]
         share = count(plan.shown) // _EXTRACT_SHARE
         most = min(max(share, _EXTRACT_TOKENS.start), _EXTRACT_TOKENS.stop)
@@ -127,10 +127,10 @@ class Planner:
         turn = end = start
         used = 0
         for place in (start + cut for cut in cuts(shapes, 0, boundary - start)):
-            used += sum(sizes.get(i, 0) for i in range(end, place))
-            if used > room and end > start:
+            size = sum(sizes.get(i, 0) for i in range(end, place))
+            if used and used + size > room:
                 break
-            end = place
+            end, used = place, used + size
             if place == boundary or shapes[place - start].role == "user":
                 turn = place
         return turn if turn > start else end

@@ -50,8 +50,8 @@ def is_over(records: SessionRecords, namespace: str, parents: dict[str, str]) ->
         namespace: Where it names a call, it holds the task's id behind a colon.
         parents: What the newest checkpoint in it says of the graphs around it.
     """
-    root = records.checkpoints.get("")
-    return bool(root) and ":" in namespace and parents.get("", max(root)) != max(root)
+    newest = max(records.checkpoints.get("", ()), default=None)
+    return newest is not None and ":" in namespace and parents.get("", newest) != newest
 
 
 def _without_value(

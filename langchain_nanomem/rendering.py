@@ -8,24 +8,35 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SPEAKERS = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 _MEDIA = {
-    "image": "image",
-    "image_url": "image",
-    "audio": "audio",
-    "input_audio": "audio",
-    "video": "video",
-    "file": "file",
-    "document": "file",
-    "text-plain": "file",
+    **dict.fromkeys(["image", "image_url", "input_image", "image_generation_call"], "image"),
+    **dict.fromkeys(["audio", "input_audio"], "audio"),
+    **dict.fromkeys(["video", "video_url"], "video"),
+    **dict.fromkeys(["file", "input_file", "document", "media", "text-plain"], "file"),
 }
-_UNSPOKEN = frozenset({"reasoning", "thinking", "redacted_thinking", "tool_use", "tool_call"})
-_DATA_FIELDS = ("base64", "data", "file_data", "url", "image_url")
-_NAME_FIELDS = ("name", "filename", "file_name", "title", "mime_type", "media_type", "format")
+_UNSPOKEN = frozenset(
+    {
+        "reasoning",
+        "reasoning_content",
+        "thinking",
+        "redacted_thinking",
+        # calls, which a message has in its tool_calls too
+        "tool_use",
+        "tool_call",
+        "tool_call_chunk",
+        "invalid_tool_call",
+        "function_call",
+    }
+)
+_DATA_FIELDS = ("base64", "data", "bytes", "file_data", "result", "url", "uri", "image_url")
+_TYPE_FIELDS = ("mime_type", "media_type", "format", "file_id")
+_NAME_FIELDS = ("name", "filename", "file_name", "title", *_TYPE_FIELDS)
+_MAX_NAME_CHARACTERS = 200
 
 
 def render_message(message: BaseMessage, said_at: datetime | None) -> str:
@@ -38,7 +49,7 @@ def render_message(message: BaseMessage, said_at: datetime | None) -> str:
         lines += [_call_text(call["name"], call["args"]) for call in message.tool_calls]
         lines += [_call_text(call["name"], call["args"]) for call in message.invalid_tool_calls]
     text = "\n".join(line for line in lines if line.strip())
-    return f"[{render_moment(said_at)}] {speaker_of(message)}: {text}"
+    return valid_unicode(f"[{render_moment(said_at)}] {speaker_of(message)}: {text}")
 
 
 def render_moment(moment: datetime | None) -> str:
@@ -52,16 +63,15 @@ def speaker_of(message: BaseMessage) -> str:
     """Who said it: the message's name where it has one."""
     if isinstance(message, ToolMessage):
         return f"tool {message.name}" if message.name else "tool"
-    return (
-        message.name or getattr(message, "role", None) or _SPEAKERS.get(message.type, message.type)
-    )
+    kind = message.type.removesuffix("MessageChunk").lower()
+    return message.name or getattr(message, "role", None) or _SPEAKERS.get(kind, kind)
 
 
 def content_text(content: Any) -> str:
     """The words of a message's content, and a mark for each picture, sound or file in it."""
     if isinstance(content, str):
         return content
-    blocks = content if isinstance(content, list) else [content]
+    blocks = content if isinstance(content, list | tuple) else [content]
     parts = (block if isinstance(block, str) else _block_text(block) for block in blocks)
     return "\n".join(part for part in parts if part)
 
@@ -69,42 +79,75 @@ def content_text(content: Any) -> str:
 def _block_text(block: Any) -> str:
     if not isinstance(block, dict):
         return "" if block is None else str(block)
-    kind = str(block.get("type", ""))
+    kind = block.get("type") or next(iter(block), "")  # Bedrock's only key is the type
     if kind in _MEDIA:
-        return _media_mark(_MEDIA[kind], block)
+        return _media_text(_MEDIA[kind], block)
     if kind in _UNSPOKEN:
         return ""
-    text = block.get("text", block.get("content"))
-    return text if isinstance(text, str) else json.dumps(block, ensure_ascii=False, default=str)
+    words = block.get("text", block.get("content"))
+    return content_text(words) if isinstance(words, str | list) else _json(block)
+
+
+def _media_text(kind: str, block: Mapping[str, Any]) -> str:
+    """The mark of a medium, and its words where it is made of words."""
+    source = block.get("source")
+    inner = source if isinstance(source, dict) else {}
+    words = block.get("text")
+    if inner.get("type") in {"text", "content"}:
+        words = inner.get("data", inner.get("content"))
+    if not words:
+        return _media_mark(kind, block)
+    return f"[{kind}: {_first(block, _NAME_FIELDS) or 'unnamed'}]\n{content_text(words)}"
 
 
 def _media_mark(kind: str, block: Mapping[str, Any]) -> str:
     """``[image: cat.png, 12 kB]``: its name or type, and its size where the data is there."""
-    inner = [
-        place
-        for name in ("source", kind, "image_url", "input_audio", "file")
-        if isinstance(place := block.get(name), dict)
-    ]
-    places = [block, *inner]
-    name = _first_text(places, _NAME_FIELDS)
-    data = _first_text(places, _DATA_FIELDS)
-    if data.startswith("data:"):
-        kind_of_data, _, data = data.removeprefix("data:").partition(",")
-        name = name or kind_of_data.split(";")[0]
-    elif "://" in data[:20]:
-        name, data = name or data, ""
-    size = f"{max(1, round(len(data) * 3 / 4 / 1000))} kB" if data else ""
-    return f"[{kind}: {', '.join(part for part in (name, size) if part) or 'unnamed'}]"
+    name, data = _first(block, _NAME_FIELDS), _first(block, _DATA_FIELDS)
+    length = len(data)
+    if isinstance(data, str):
+        if data.startswith("data:"):
+            told, _, data = data.removeprefix("data:").partition(",")
+            name = name or told.split(";")[0]
+        elif "://" in data[:20]:
+            name, data = name or data, ""
+        length = len(data) * 3 // 4
+    size = f"{max(1, round(length / 1000))} kB" if length else ""
+    label = " ".join(str(name).split())[:_MAX_NAME_CHARACTERS]
+    return f"[{kind}: {', '.join(part for part in (label, size) if part) or 'unnamed'}]"
 
 
-def _first_text(places: list[Mapping[str, Any]], names: tuple[str, ...]) -> str:
-    found = (place.get(name) for place in places for name in names)
-    return next((text for text in found if isinstance(text, str) and text), "")
+def _first(block: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """The first of these fields, in their order, that is filled, however deep it stands."""
+    places = list(_places(block))
+    found = (place.get(name) for name in names for place in places)
+    return next((value for value in found if isinstance(value, str | bytes) and value), "")
+
+
+def _places(block: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield block
+    for value in block.values():
+        if isinstance(value, dict):
+            yield from _places(value)
 
 
 def _call_text(name: str | None, args: Any) -> str:
-    text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False, default=str)
-    return f"(calls {name or 'a tool'} with {text})"
+    return f"(calls {name or 'a tool'} with {args if isinstance(args, str) else _json(args)})"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, cycles, depth
+        return repr(value)
+
+
+def valid_unicode(text: str) -> str:
+    """`text` with halves of characters joined, or replaced where the other one is missing."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def shorten(text: str, max_tokens: int, count_tokens: Callable[[str], int]) -> str:

@@ -25,7 +25,8 @@ def message_shape(message: BaseMessage) -> Shape:
     """The shape of a LangChain message."""
     if isinstance(message, ToolMessage):
         return Shape("tool", result_of=message.tool_call_id)
-    role = _ROLES.get(message.type.removesuffix("MessageChunk").lower(), message.type)
+    kind = getattr(message, "role", message.type)  # of a ChatMessage
+    role = _ROLES.get(kind.removesuffix("MessageChunk").lower(), kind)
     if not isinstance(message, AIMessage):
         return Shape(role)
     calls = [*message.tool_calls, *message.invalid_tool_calls]
@@ -66,7 +67,8 @@ def live_window(messages: Sequence[BaseMessage], pointer: int) -> Window:
     """
     kept = [message for message in messages[:pointer] if message.type == "system"]
     rest = list(messages[pointer:])
-    if pointer and not (rest and _is_user(rest[0])):
+    first = next((message for message in rest if message.type != "system"), None)
+    if pointer and (first is None or not _is_user(first)):
         owner = next((m for m in reversed(messages[:pointer]) if _is_user(m)), None)
         kept += [] if owner is None else [owner]
     view = legal_view([message_shape(message) for message in rest])
@@ -122,6 +124,7 @@ def pick_boundary(
 
     It is the first user turn behind `start` that takes out enough, else the last one. With no
     later user turn it is a place between complete rounds of tools, found in the same way.
+    System messages stay in the window: they count nothing, and a range has others too.
 
     Args:
         shapes: Of all messages.
@@ -135,11 +138,13 @@ def pick_boundary(
     if tokens_to_remove <= 0:
         return None
     forbidden = _inside_rounds(shapes)
-    places = [place for place in range(start + 1, len(shapes)) if place not in forbidden]
+    goes = [shape.role != "system" for shape in shapes]
+    first = next((place for place in range(start, len(shapes)) if goes[place]), len(shapes))
+    places = [place for place in range(first + 1, len(shapes)) if place not in forbidden]
     turns = [place for place in places if shapes[place].role == "user"]
     if not turns:
         turns = [place for place in places if _follows_a_round(shapes, place)]
-    return _first_enough(turns, start, tokens_to_remove, count)
+    return _first_enough(turns, start, tokens_to_remove, lambda i: count(i) if goes[i] else 0)
 
 
 def _first_enough(

@@ -94,7 +94,7 @@ def test_modes(journal: FileJournal, tmp_path: Path):
     """Files are for the owner alone: 0600, in directories of 0700."""
     journal.append(KEY, [HEAD])
     journal.delete("cli:other")
-    journal.append("cli:gone", [HEAD])
+    journal.append("cli:gone", [HEAD | {"key": "cli:gone"}])
     journal.delete("cli:gone")
     for directory, _, names in os.walk(tmp_path):
         for name in names:
@@ -329,7 +329,7 @@ def test_deleting_removes_the_damaged_copy_too(journal: FileJournal, tmp_path: P
     journal.append(KEY, [HEAD, *said("secret")])
     with journal.path(KEY).open("ab") as file:
         file.write(b"garbage\n")
-    journal.append("cli:test2", [HEAD, *said("other")])
+    journal.append("cli:test2", [HEAD | {"key": "cli:test2"}, *said("other")])
     journal.repair(KEY)
     assert journal.delete(KEY)
     texts = [p.read_text() for p in tmp_path.rglob("*") if p.is_file()]

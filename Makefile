@@ -1,0 +1,39 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: demo test check format lint types coverage clean
+
+demo: $(READY) ## Play a conversation of several days and show what is remembered.
+	$(BIN)/nanomem demo
+
+test: $(READY) ## Run the tests.
+	$(BIN)/pytest -n auto
+
+check: lint types test ## Everything that has to hold for a commit.
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+coverage: $(READY) ## Run the tests and print the branch coverage.
+	$(BIN)/coverage erase
+	$(BIN)/pytest -n auto --cov=langchain_nanomem --cov-branch --cov-report=term
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) dist build .coverage* .mypy_cache .ruff_cache .hypothesis
