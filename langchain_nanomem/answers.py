@@ -94,6 +94,7 @@ _CUT_OFF = frozenset(
 )
 _REFUSED_STATUS = frozenset({400, 404, 422})
 _HTML = re.compile(r"\s*<(!doctype\s+html|html)\b", re.IGNORECASE)
+_CLOSING_MARK = re.compile(r"<(?=\s*/\s*(?:current_memory|conversation))", re.IGNORECASE)
 _NOTHING = "(nothing)"
 _MAX_ENTRY_CHARACTERS = 16_000
 _MAX_MEMORY_CHARACTERS = 64_000
@@ -145,8 +146,7 @@ def build_prompt(prompt: Prompt, memory: str, conversation: str) -> list[BaseMes
 
 def _fenced(name: str, text: str) -> str:
     """`text` between marks; a closing mark in it does not end it."""
-    harmless = re.sub(rf"<(?=\s*/\s*{name})", "&lt;", text, flags=re.IGNORECASE)
-    return f"<{name}>\n{harmless}\n</{name}>"
+    return f"<{name}>\n{_CLOSING_MARK.sub('&lt;', text)}\n</{name}>"
 
 
 def ask(
@@ -295,9 +295,10 @@ def _text(arguments: dict[str, Any], name: str) -> str:
 
 
 def _capped(text: str, max_characters: int, name: str) -> str:
-    """`text`, cut behind a word where it is too long to be what was asked for."""
+    """`text`, cut behind a line, or else a word, where it is too long to be what was asked for."""
     if len(text) <= max_characters:
         return text
     logger.warning("the model's %s has %d characters; cut to %d", name, len(text), max_characters)
-    end = max(text.rfind(mark, 0, max_characters) for mark in ("\n", " "))
+    line_end = text.rfind("\n", max_characters // 2, max_characters)  # half a line says half a fact
+    end = line_end if line_end >= 0 else text.rfind(" ", 0, max_characters)
     return text[: end + 1].strip()

@@ -48,29 +48,37 @@ class Applier:
         """Put an answer into the journal, from where on it will be carried out.
 
         Returns:
-            Its record; None where the range was consolidated meanwhile, and the answer is void.
+            Its record; None where the range was consolidated, cleared or deleted meanwhile, and
+            the answer is void.
         """
-        conversation = plan.conversation
+        conversation, messages = plan.conversation, plan.messages
         record = {
             "_type": "consolidation",
             "id": plan.id,
             "kind": kind,
             "start": plan.start - conversation.offset,
             "end": plan.end - conversation.offset,
-            "ids": [message.id for message in plan.messages] if conversation.by_ids else [],
+            "ids": [message.id for message in messages] if conversation.by_ids else [],
             "at": plan.ended_at and plan.ended_at.isoformat(),
             "history_entry": answer.history_entry,
             "memory_update": answer.memory_update,
             "memory_base": None if answer.memory_update is None else plan.memory.text,
         }
         with self._sessions.writing(conversation.key) as records:
-            if records.unfinished is not None or _is_moved(record, conversation, records):
+            is_void = len(messages) < plan.end - plan.start or _is_gone(conversation, records)
+            if is_void or records.unfinished or _is_moved(record, conversation, records):
                 return None
+            self._record_range(plan, records)
             self._sessions.commit(records, [record])
             return record
 
-    def apply(self, conversation: Conversation, record: Record) -> bool:
+    def apply(self, conversation: Conversation, record: Record, *, strict: bool = False) -> bool:
         """Carry a committed answer out.
+
+        Args:
+            conversation: Where the pointer moves.
+            record: The answer.
+            strict: Whether to raise what keeps the memory from being written.
 
         Returns:
             False where a file of the memory could not be written; it is to be tried again.
@@ -85,21 +93,42 @@ class Applier:
                 source=source,
             )
             _update_memory(store, record)
-        except (OSError, NanomemError):
+        except (OSError, ValueError, NanomemError):
+            if strict:
+                raise
             logger.exception("session %r: the memory could not be written", conversation.key)
             return False
         self._move_pointer(conversation, record)
         return True
 
-    def settle(self, conversation: Conversation) -> bool:
-        """Finish what a crash left unfinished; False where that is not possible now."""
+    def _record_range(self, plan: Plan, records: SessionRecords) -> None:
+        """Have all of the range in the journal: the window will not show it any more."""
+        conversation = plan.conversation
+        if conversation.session is not None:
+            return  # it was saved before
+        if conversation.by_ids:
+            known = [message for message in plan.messages if message.id]
+            self._sessions.record_messages(conversation.key, known)
+        else:
+            recorded = conversation.offset + len(records.view())
+            missing = conversation.messages[recorded : plan.end]
+            self._sessions.append_messages(conversation.key, missing)
+
+    def settle(self, conversation: Conversation, *, strict: bool = False) -> bool:
+        """Finish what a crash left unfinished, as `apply` does."""
         with self._sessions.reading(conversation.key) as records:
             unfinished = records.unfinished
-        return unfinished is None or self.apply(conversation, unfinished)
+        return unfinished is None or self.apply(conversation, unfinished, strict=strict)
 
-    def count_failure(self, key: str, error: Exception) -> int:
-        """Note that a consolidation failed, and return how many in a row now have."""
+    def count_failure(self, conversation: Conversation, error: Exception) -> int:
+        """Note that a consolidation failed, and return how many in a row now have.
+
+        It is 0 for a session that was deleted meanwhile; that stays so.
+        """
+        key = conversation.key
         with self._sessions.writing(key) as records:
+            if _is_gone(conversation, records):
+                return 0
             count = records.failures + 1
             noted = {
                 "_type": "consolidation_failed",
@@ -125,11 +154,17 @@ class Applier:
 
 def _pointer_after(record: Record, records: SessionRecords) -> int:
     """The pointer of the session's own view, once the range of `record` is in memory."""
-    if not record["ids"]:
-        return int(record["end"])
     view = records.view()
-    covered = records.covered(records.marks(view), also=record["ids"])
-    return max(covered, records.pointer(view))
+    pointer, start, end = records.pointer(view), record["start"], record["end"]
+    ids = [records.message(number).get("id") for number in view[start:end]]
+    if not record["ids"] or (pointer == start and ids == record["ids"]):
+        return int(end)
+    return max(pointer, records.covered(records.marks(view), also=record["ids"]))
+
+
+def _is_gone(conversation: Conversation, records: SessionRecords) -> bool:
+    """Whether the session was deleted, or emptied, after the conversation was read."""
+    return conversation.uid not in {None, records.uid}
 
 
 def _is_moved(record: Record, conversation: Conversation, records: SessionRecords) -> bool:

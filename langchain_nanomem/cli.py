@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
@@ -18,6 +17,9 @@ from langchain_nanomem.demo.replay import REPLAY, Settings
 from langchain_nanomem.demo.show import DemoError, show_demo
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.file_journal import FileJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 app = typer.Typer(
     help="Memory for LangChain and LangGraph agents, in plain files.",

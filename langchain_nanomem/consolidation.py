@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, SystemMessage
 
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt, ask
 from langchain_nanomem.applying import Applier
@@ -21,11 +22,10 @@ from langchain_nanomem.planning import Plan, Planner
 from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
-from langchain_nanomem.window import live_window, message_shape, pick_boundary, with_memory
+from langchain_nanomem.window import message_shape, pick_boundary, with_memory
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import SystemMessage
     from langchain_core.runnables import RunnableConfig
 
     from langchain_nanomem.journal import Record
@@ -40,6 +40,7 @@ Steps = Generator[Call, Reply, "list[Consolidation]"]
 
 NO_MEMORY = MemoryVersion("", "")
 _EVERYTHING_TOKENS = 2**62
+_REST = "[The rest of the memory does not fit here.]"
 
 
 @dataclass(frozen=True)
@@ -192,15 +193,17 @@ class MemoryConsolidator:
     def compact(self, session: Session | Conversation) -> list[Consolidation]:
         """Consolidate all but the last turn now, whatever the count.
 
+        Of one long turn all but its last round of tools.
+
         Raises:
             ConsolidationError: The model gave nothing that can be kept, or there is no model.
             OSError: Something could not be read or written.
         """
-        return _drive(self._steps(session, _everything, strict=True))
+        return _drive(self._steps(session, self._all_but_the_last(session), strict=True))
 
     async def acompact(self, session: Session | Conversation) -> list[Consolidation]:
         """`compact`, with the model called asynchronously."""
-        return await _adrive(self._steps(session, _everything, strict=True))
+        return await _adrive(self._steps(session, self._all_but_the_last(session), strict=True))
 
     def estimate_prompt_tokens(
         self,
@@ -211,9 +214,8 @@ class MemoryConsolidator:
     ) -> int:
         """The tokens of what a model is sent: system prompt, memory, tools, live window."""
         conversation = _opened(session)
-        window = live_window(conversation.messages, conversation.last_consolidated)
         system = with_memory((), system_prompt, self.memory_block(conversation.scope))
-        counted = self.counter([*system, *window.messages])
+        counted = self.counter([*system, *conversation.window.messages])
         return counted + self.count_tools(tools)
 
     def count_tools(self, tools: Tools) -> int:
@@ -231,7 +233,7 @@ class MemoryConsolidator:
         """
         conversation = _opened(session)
         start = conversation.last_consolidated
-        window = conversation.messages[start:]
+        window = conversation.consolidatable
         shapes = [message_shape(message) for message in window]
         found = pick_boundary(shapes, 0, tokens_to_remove, lambda i: self.counter([window[i]]))
         return None if found is None else (start + found[0], found[1])
@@ -251,13 +253,18 @@ class MemoryConsolidator:
             )
         return self.memory
 
-    def memory_block(self, scope: Scope) -> str:
+    def memory_block(self, scope: Scope, room_tokens: int | None = None) -> str:
         """The memory as it stands in the prompt, in half the budget at most.
 
         It is "" where there is none; and, with a warning, where it can't be read.
+
+        Args:
+            scope: Whose memory.
+            room_tokens: The most that a system message of it may have; None: no less than that.
         """
         try:
-            return fence_memory(self._bounded(self.memory_for(scope).read_long_term()))
+            text = self._bounded(self.memory_for(scope).read_long_term())
+            return fence_memory(text if room_tokens is None else self._fitted(text, room_tokens))
         except (OSError, NanomemError) as error:
             if isinstance(error, ScopeError):
                 raise
@@ -279,11 +286,19 @@ class MemoryConsolidator:
         if count(memory) <= most:
             return memory
         logger.warning("MEMORY.md is larger than half the budget; only its start is in the prompt")
-        kept = memory
-        while kept and count(kept) > most:
-            share = most / count(kept)
-            kept = kept[: kept.rfind("\n", 0, int(len(kept) * min(share, 0.95))) + 1]
-        return f"{kept}[The rest of the memory does not fit here.]"
+        return _start_of(memory, most, count) + _REST
+
+    def _fitted(self, memory: str, room_tokens: int) -> str:
+        """The same, for what else must be in the prompt; "" where there is no room at all."""
+
+        def count(text: str) -> int:
+            return self.counter([SystemMessage(fence_memory(text))])
+
+        if not memory.strip() or count(memory) <= room_tokens:
+            return memory
+        logger.warning("what was said last leaves no room for all of the memory in the prompt")
+        start = _start_of(memory, room_tokens, lambda text: count(text + _REST))
+        return start + _REST if count(start + _REST) <= room_tokens else ""
 
     # --- plan, ask, apply ---
 
@@ -302,6 +317,18 @@ class MemoryConsolidator:
 
         return excess
 
+    def _all_but_the_last(self, session: Session | Conversation) -> Callable[[bool], int]:
+        """The same, for all that lies before the boundary that there is at the beginning."""
+        goal = 0
+
+        def excess(begun: bool) -> int:  # noqa: FBT001 - local
+            nonlocal goal
+            if not begun:
+                goal = self._due(session, _EVERYTHING_TOKENS) or 0
+            return _EVERYTHING_TOKENS if _opened(session).last_consolidated < goal else 0
+
+        return excess
+
     def _steps(
         self,
         session: Session | Conversation,
@@ -314,7 +341,7 @@ class MemoryConsolidator:
         if not self._claim(session.key):
             return done  # another thread is at it; the prompt's view holds the limit meanwhile
         try:
-            if not self._settle(session):
+            if not self._settle(session, strict=strict):
                 return done
             while len(done) < self._max_rounds:
                 boundary = self._due(session, excess(bool(done)))
@@ -332,11 +359,11 @@ class MemoryConsolidator:
         boundary = self.pick_consolidation_boundary(session, excess) if excess > 0 else None
         return None if boundary is None else boundary[0]
 
-    def _settle(self, session: Session | Conversation) -> bool:
+    def _settle(self, session: Session | Conversation, *, strict: bool) -> bool:
         """Save what is new, and finish what a crash left unfinished."""
         if isinstance(session, Session):
             self.sessions.save(session)
-        return self._applier.settle(_opened(session))
+        return self._applier.settle(_opened(session), strict=strict)
 
     def _round(
         self, session: Session | Conversation, boundary: int, *, strict: bool
@@ -353,7 +380,7 @@ class MemoryConsolidator:
         except ScopeError:
             raise
         except (OSError, NanomemError) as error:
-            count = self._applier.count_failure(conversation.key, error)
+            count = self._applier.count_failure(conversation, error)
             if strict:
                 raise
             if count < self._max_failures:
@@ -362,7 +389,7 @@ class MemoryConsolidator:
             plan = self._planner.raw(conversation, boundary, NO_MEMORY)
             answer = Answer(f"[RAW]\n{plan.shown}", None)
         record = self._applier.commit(plan, kind, answer)
-        if record is None or not self._applier.apply(conversation, record):
+        if record is None or not self._applier.apply(conversation, record, strict=strict):
             return None
         return self._told(plan, record)
 
@@ -417,28 +444,48 @@ def _opened(session: Session | Conversation) -> Conversation:
     return of_session(session) if isinstance(session, Session) else session
 
 
+def _start_of(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    """As many lines of it, from its start, as have no more tokens than that."""
+    while text and (tokens := count(text)) > max_tokens:
+        share = min(max(max_tokens, 0) / tokens, 0.95)
+        text = text[: text.rfind("\n", 0, int(len(text) * share)) + 1]
+    return text
+
+
 def _default(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
-def _everything(_begun: bool) -> int:  # noqa: FBT001 - the form that an excess function has
-    return _EVERYTHING_TOKENS
-
-
 def _drive(steps: Steps) -> list[Consolidation]:
     """Run the steps, making the model calls they ask for."""
-    step = _next_step(steps, None)
-    while isinstance(step, Call):
-        step = _next_step(steps, step.invoke())
-    return step
+    with contextlib.closing(steps):  # also when the user interrupts the model
+        step = _next_step(steps, None)
+        while isinstance(step, Call):
+            step = _next_step(steps, step.invoke())
+        return step
 
 
 async def _adrive(steps: Steps) -> list[Consolidation]:
     """The same: files are touched in a thread, the model is called asynchronously."""
-    step = await asyncio.to_thread(_next_step, steps, None)
-    while isinstance(step, Call):
-        step = await asyncio.to_thread(_next_step, steps, await step.ainvoke())
-    return step
+    try:
+        step = await _in_thread(steps, None)
+        while isinstance(step, Call):
+            step = await _in_thread(steps, await step.ainvoke())
+        return step
+    finally:
+        with contextlib.suppress(ValueError):  # cancelled twice, it still runs in its thread
+            steps.close()
+
+
+async def _in_thread(steps: Steps, reply: Reply | None) -> Call | list[Consolidation]:
+    """The next step. A cancellation waits for it: nobody else may begin while it still writes."""
+    step = asyncio.ensure_future(asyncio.to_thread(_next_step, steps, reply))
+    try:
+        return await asyncio.shield(step)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):  # the cancellation says more
+            await step
+        raise
 
 
 def _next_step(steps: Steps, reply: Reply | None) -> Call | list[Consolidation]:

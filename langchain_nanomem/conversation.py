@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from langchain_nanomem.alignment import align
 from langchain_nanomem.codec import decode
 from langchain_nanomem.session import Session, parse_timestamp, valid_pointer
-from langchain_nanomem.window import leading_system
+from langchain_nanomem.window import Window, live_window
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import Record
     from langchain_nanomem.records import Mark, SessionRecords
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -33,12 +37,30 @@ class Conversation:
     """When the message at a place was said, in UTC."""
     scope: tuple[str, ...] = ()
     """Whose memory it is."""
+    uid: str | None = None
+    """What tells the session's journal from a later one of the same key, if that is known."""
     session: Session | None = None
     """The session that this is, where it is no branch of a graph's."""
     by_ids: bool = True
     """Whether its messages are known by their ids; else by their places in the session."""
     offset: int = 0
-    """How many messages stand in front that the session does not have, of a prompt template."""
+    """How many messages stand in front that the session does not have, of a prompt template.
+
+    They are always shown. Below 0 it is the session that has so many in front.
+    """
+    limit: int | None = None
+    """Behind the last message that may go into memory; None: all may."""
+
+    @property
+    def window(self) -> Window:
+        """What a prompt shows of it."""
+        return live_window(self.messages, self.last_consolidated, template=max(0, self.offset))
+
+    @property
+    def consolidatable(self) -> Sequence[BaseMessage]:
+        """The messages behind the pointer that may go into memory, and the one behind them."""
+        end = None if self.limit is None else self.limit + 1
+        return self.messages[self.last_consolidated : end]
 
     @property
     def marks(self) -> Iterator[Mark]:
@@ -83,13 +105,18 @@ def of_session(session: Session) -> Conversation:
         last_consolidated=valid_pointer(session.last_consolidated, len(records), session.key),
         said_at=lambda place: parse_timestamp(records[place].get("timestamp")),
         scope=session.scope or (),
+        uid=session.uid,
         session=session,
         by_ids=all(record.get("id") for record in records),
     )
 
 
 def of_messages(
-    records: SessionRecords, messages: Sequence[BaseMessage], pointer_id: str | None
+    records: SessionRecords,
+    messages: Sequence[BaseMessage],
+    pointer_id: str | None,
+    *,
+    is_recorded_later: bool = False,
 ) -> Conversation:
     """The conversation of a list of messages: a graph's state, or what a chain is given.
 
@@ -98,44 +125,82 @@ def of_messages(
         messages: The messages.
         pointer_id: The id of the last message of this branch that is in memory, if known.
             Where it is unknown or gone, the records tell.
+        is_recorded_later: Whether the caller itself appends to the session what it has not
+            yet, once the model has answered. Until then that can't go into memory.
     """
     ids = [message.id for message in messages]
+    by_ids = all(message.id or message.type == "system" for message in messages)
     conversation = Conversation(
-        records.key, messages, 0, _no_time, records.scope or (), by_ids=all(ids)
+        records.key, messages, 0, _no_time, records.scope or (), records.uid, by_ids=by_ids
     )
     if pointer_id is not None and pointer_id in ids:
         known = ids.index(pointer_id) + 1
         conversation.last_consolidated = max(known, records.covered(conversation.marks))
-    elif conversation.by_ids and (records.consolidated_ids or records.is_thread):
+    elif by_ids and not is_recorded_later and (records.consolidated_ids or records.is_thread):
         conversation.last_consolidated = records.covered(conversation.marks)
     else:
-        _align(conversation, records)
-    times = _recorded_times(records, ids[conversation.last_consolidated :])
-    conversation.said_at = lambda i: told_time(messages[i]) or times.get(messages[i].id or "")
+        _align(conversation, records, is_recorded_later=is_recorded_later)
+    if conversation.by_ids and not is_recorded_later:
+        conversation.limit = _first_known(conversation, records)
+    conversation.said_at = _times(conversation, records)
     return conversation
 
 
-def _align(conversation: Conversation, records: SessionRecords) -> None:
-    """Set the pointer of messages without ids, which follow those of the session one by one."""
+def _align(conversation: Conversation, records: SessionRecords, *, is_recorded_later: bool) -> None:
+    """Set the pointer of messages that follow those of the session one by one."""
     view = records.view()
     pointer = records.pointer(view)
-    own = leading_system([decode(records.message(number)) for number in view[:1]])
-    conversation.offset = max(0, leading_system(conversation.messages) - own)
-    place = conversation.offset + pointer
-    if pointer and place <= len(conversation.messages):
-        last = decode(records.message(view[pointer - 1]))
-        if conversation.messages[place - 1].content == last.content:
-            conversation.last_consolidated = place
+    shown = [records.message(number) for number in view]
+    found = align(conversation.messages, shown, pointer)
+    if found is not None and pointer:
+        conversation.last_consolidated = max(0, found.offset + pointer)
+    if conversation.by_ids and not is_recorded_later:
+        return
+    if found is None:
+        conversation.limit = 0
+        if len(conversation.messages) > 1:
+            logger.warning(_NOT_FOLLOWING, records.key)
+        return
+    conversation.offset = found.offset
+    conversation.last_consolidated = max(0, found.offset + pointer)
+    if is_recorded_later or not found.is_whole or records.is_thread:
+        conversation.limit = found.end
 
 
-def _recorded_times(
-    records: SessionRecords, message_ids: Sequence[str | None]
-) -> dict[str, datetime | None]:
-    return {
-        message_id: parse_timestamp(records.message(number).get("timestamp"))
-        for message_id in message_ids
-        if message_id is not None and (number := records.message_ids.get(message_id)) is not None
+def _first_known(conversation: Conversation, records: SessionRecords) -> int | None:
+    """The first message behind the pointer that is in memory: what was put in before it is not."""
+    start = conversation.last_consolidated
+    places = enumerate(conversation.messages[start:], start)
+    return next((p for p, m in places if m.id in records.consolidated_ids), None)
+
+
+def _times(conversation: Conversation, records: SessionRecords) -> Callable[[int], datetime | None]:
+    """When each message from the pointer on was said: what itself tells, else the record of it."""
+    start, messages = conversation.last_consolidated, conversation.messages
+    view = records.view() if not conversation.by_ids else []
+    numbers = {
+        place: records.message_ids.get(message.id)
+        if message.id
+        else _at(view, place - conversation.offset)
+        for place, message in enumerate(messages[start:], start)
     }
+    stamps = {
+        place: records.message(number).get("timestamp")
+        for place, number in numbers.items()
+        if number is not None
+    }
+    return lambda place: told_time(messages[place]) or parse_timestamp(stamps.get(place))
+
+
+def _at(view: list[int], place: int) -> int | None:
+    return view[place] if 0 <= place < len(view) else None
+
+
+_NOT_FOLLOWING = (
+    "session %r: the messages given are not those of the session, so they can't go into memory. "
+    "Give the session's own messages (memory.history(session_id).messages) and the new ones, or "
+    "messages with ids and a thread_id."
+)
 
 
 def _no_time(_place: int) -> None:

@@ -202,11 +202,13 @@ class FileJournal(Journal):
             raise ReplacedError(key) from None
 
     @override
-    def rewrite(self, key: str, records: Sequence[Record]) -> Position:
+    def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
         content = b"".join(dump_record(record) + b"\n" for record in records)
         with self.lock(key):
             path = self.path(key)
             make_directory(path.parent)
+            if erase:
+                self._bury(key, path)
             replace_file(path, content)
             with _opened(path, os.O_RDONLY) as fd:
                 return _position(fd, len(content))
@@ -217,10 +219,7 @@ class FileJournal(Journal):
             path = self.path(key)
             if not path.exists() and not path.is_symlink():
                 return False
-            make_directory(self._tombstones)
-            replace_file(self._tombstone(key), utc_now().isoformat().encode())
-            for aside in path.parent.glob(f"{path.name}.damaged-*"):
-                aside.unlink()
+            self._bury(key, path)
             path.unlink()
             self._adopted.discard(key)
             sync_directory(path.parent)
@@ -272,6 +271,13 @@ class FileJournal(Journal):
             header = {"_type": "metadata", "key": key}
             self.rewrite(key, [header, *damage.good])
             return aside
+
+    def _bury(self, key: str, path: Path) -> None:
+        """Note the deletion, and remove what repairing has put aside."""
+        make_directory(self._tombstones)
+        replace_file(self._tombstone(key), utc_now().isoformat().encode())
+        for aside in path.parent.glob(f"{path.name}.damaged-*"):
+            aside.unlink()
 
     def _tombstone(self, key: str) -> Path:
         return self._tombstones / hashlib.sha256(key.encode()).hexdigest()[:40]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_nanomem.rendering import content_text, shorten
-from langchain_nanomem.window import Window, cuts, message_shape
+from langchain_nanomem.window import Window, cuts, is_user, message_shape
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Count = Callable[[Sequence[BaseMessage]], int]
 
 
 class Fitted(NamedTuple):
@@ -18,56 +19,71 @@ class Fitted(NamedTuple):
 
     messages: list[BaseMessage]
     left_out: int
-    """The number of messages that are not shown."""
+    """The number of live messages that are not shown."""
 
 
-def fit(window: Window, room: int, count: Callable[[Sequence[BaseMessage]], int]) -> Fitted:
+def fit(window: Window, room: int, count: Count) -> Fitted:
     """As much of the newest end of `window` as `room` tokens hold.
 
     The oldest whole turns are left out first. Of the last turn, the oldest rounds of tools;
-    then its long tool results are shown by their heads and tails. The last user message stays,
-    verbatim, and so do system messages.
+    then the long tool results of the last round are shown by their heads and tails; then that
+    round is left out too. The last user message stays, verbatim, and so do system messages,
+    whether there is room for them or not.
     """
     if count(window.messages) <= room:
         return Fitted(window.messages, 0)
-    system = [message for message in window.kept if message.type == "system"]
-    turns = [place for place, message in enumerate(window.live) if message.type == "human"]
-    for start in turns:
-        if start and count([*system, *window.live[start:]]) <= room:
-            return Fitted([*system, *window.live[start:]], start)
-    return _fit_last_turn(window, system, turns, room - count(system), count)
+    live = window.live
+    turns = [place for place, message in enumerate(live) if place and is_user(message)]
+
+    def shown(start: int) -> list[BaseMessage]:
+        return [*_system(window.kept), *_system(live[:start]), *live[start:]]
+
+    found = bisect_left(turns, x=True, key=lambda start: count(shown(start)) <= room)
+    if found == len(turns):
+        return _fit_last_turn(window, room, count)
+    return _fitted(window, shown(turns[found]))
 
 
-def _fit_last_turn(
-    window: Window,
-    system: list[BaseMessage],
-    turns: list[int],
-    room: int,
-    count: Callable[[Sequence[BaseMessage]], int],
-) -> Fitted:
+def least(window: Window) -> list[BaseMessage]:
+    """What `fit` always shows: system messages and the last user message."""
+    users = [message for message in window.messages if is_user(message)]
+    return [*_system(window.messages), *users[-1:]]
+
+
+def _fit_last_turn(window: Window, room: int, count: Count) -> Fitted:
     """The user message of the last turn, and the newest of its rounds that fit behind it."""
-    if turns:
-        user, rounds = [window.live[turns[-1]]], window.live[turns[-1] + 1 :]
-    else:
-        user, rounds = [m for m in window.kept if m.type == "human"][-1:], window.live
+    places = [place for place, message in enumerate(window.live) if is_user(message)]
+    begin = places[-1] + 1 if places else 0
+    front = least(window._replace(live=window.live[:begin]))
+    rounds = window.live[begin:]
     starts = [0, *cuts([message_shape(message) for message in rounds], 0, len(rounds))]
-    starts = [place for place in starts if place == 0 or place < len(rounds)]
-    fitting = [place for place in starts if count([*user, *rounds[place:]]) <= room]
-    start = fitting[0] if fitting else starts[-1]
-    shown = rounds[start:] if fitting else _shortened(rounds[start:], room - count(user), count)
-    left_out = len(window.live) - len(rounds[start:]) - (1 if turns else 0)
-    return Fitted([*system, *user, *shown], left_out)
+
+    def shown(start: int) -> list[BaseMessage]:
+        return [*front, *_system(rounds[:start]), *rounds[start:]]
+
+    found = bisect_left(starts, x=True, key=lambda start: count(shown(start)) <= room)
+    start = starts[min(found, len(starts) - 1)]
+    if rounds and start == len(rounds):
+        short = _shortened(shown(starts[-2]), room, count)
+        if count(short) <= room:
+            return _fitted(window, short)
+    return _fitted(window, shown(start))
 
 
-def _shortened(
-    messages: list[BaseMessage], room: int, count: Callable[[Sequence[BaseMessage]], int]
-) -> list[BaseMessage]:
+def _fitted(window: Window, messages: list[BaseMessage]) -> Fitted:
+    kept = [m for m in window.kept if any(m is message for message in messages)]
+    return Fitted(messages, len(window.live) - (len(messages) - len(kept)))
+
+
+def _system(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    return [message for message in messages if message.type == "system"]
+
+
+def _shortened(messages: list[BaseMessage], room: int, count: Count) -> list[BaseMessage]:
     """With the tool results among them cut to share what is left of `room`."""
     results = [message for message in messages if isinstance(message, ToolMessage)]
     others = count([message for message in messages if not isinstance(message, ToolMessage)])
-    if not results:
-        return messages
-    each = max((room - others) // len(results), 1)
+    each = max((room - others) // max(len(results), 1), 1)
 
     def shortened(message: BaseMessage) -> BaseMessage:
         def size(text: str) -> int:

@@ -86,8 +86,18 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    def rewrite(self, key: str, records: Sequence[Record]) -> Position:
-        """Put `records` in place of all that the journal held; readers see the old or the new."""
+    def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
+        """Put `records` in place of all that the journal held; readers see the old or the new.
+
+        Args:
+            key: Whose journal.
+            records: What is to be there, in order.
+            erase: Note it as a deletion, and keep no copy of the old one anywhere.
+
+        Raises:
+            ValueError: A record can't be stored; the journal is as it was.
+            OSError: It could not be written; the journal is as it was.
+        """
 
     @abstractmethod
     def delete(self, key: str) -> bool:

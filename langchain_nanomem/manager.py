@@ -104,6 +104,7 @@ class SessionManager:
             self._check_same(session, records)
             if session._cleared:
                 self.erase(session.key)
+                _begin_anew(session, records)
             _check_unchanged(session, records)
             fresh = session.messages[session._saved :]
             if fresh and records.is_thread:
@@ -112,7 +113,6 @@ class SessionManager:
             metadata = _changed_metadata(session, records)
             if lines or metadata != records.header:
                 self.commit(records, [*lines, metadata])
-            session._cleared = False
             _merge(session, records, len(fresh))
         with self._guard:
             self._live.setdefault(session.key, session)
@@ -185,8 +185,9 @@ class SessionManager:
         if not records.exists and new[0].get("_type") != "metadata":
             heads = [record for record in new if record.get("_type") == "metadata"]
             new = [*(heads or [_metadata(records, utc_now())]), *new]
-        self.journal.append(records.key, new, expected_end=records.end, durable=durable)
-        self._refresh(records)
+        end = self.journal.append(records.key, new, expected_end=records.end, durable=durable)
+        # Not read again: an error now would make the caller write the same once more.
+        records.fold(map(copy_record, new), end)
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
         """Put `new` in place of all records. Inside `writing` only."""
@@ -254,12 +255,11 @@ class SessionManager:
         """Empty the session on disk: messages, checkpoints and all; who it belongs to stays."""
         with self.writing(key) as records:
             if records.exists:
-                scope, metadata = records.header.get("scope"), records.header.get("metadata")
-                self.journal.delete(key)
+                header = _metadata(SessionRecords(key, self._message_record), utc_now())
+                kept = records.header.keys() & {"scope", "metadata"}
+                header |= {name: records.header[name] for name in kept}
+                self.journal.rewrite(key, [header], erase=True)
                 self._refresh(records)
-                header = _metadata(records, utc_now())
-                header |= {} if scope is None else {"scope": scope}
-                self.commit(records, [header | ({"metadata": metadata} if metadata else {})])
 
     def _cached(self, key: str) -> SessionRecords:
         with self._guard:
@@ -399,10 +399,20 @@ def _checked_pointer(session: Session, records: SessionRecords) -> int:
     return pointer
 
 
+def _begin_anew(session: Session, records: SessionRecords) -> None:
+    """Note that what `session` was before it was cleared is erased."""
+    session._cleared = False
+    if session._origin is not None:
+        session._origin = session._origin._replace(uid=records.uid, view=[], pointer=0)
+
+
 def _check_unchanged(session: Session, records: SessionRecords) -> None:
     origin = session._origin
     saved = session._saved
     numbers = origin.view[:saved] if origin else []
+    known = [records.message(number) for number in numbers if number in records.elements]
+    if session.messages[:saved] == known:
+        return
     for place, number in enumerate(numbers):
         if (
             place >= len(session.messages)

@@ -131,7 +131,7 @@ class Planner:
             if used and used + size > room:
                 break
             end, used = place, used + size
-            if place == boundary or shapes[place - start].role == "user":
+            if used and (place == boundary or shapes[place - start].role == "user"):
                 turn = place
         return turn if turn > start else end
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage, SystemMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from typing_extensions import override
 
+from langchain_nanomem.alignment import named, unnamed
 from langchain_nanomem.conversation import Conversation, of_messages
-from langchain_nanomem.fitting import fit
+from langchain_nanomem.fitting import fit, least
 from langchain_nanomem.scopes import session_key
-from langchain_nanomem.window import leading_system, live_window, with_memory
+from langchain_nanomem.window import Window, leading_system, with_memory
 
 if TYPE_CHECKING:
     from langchain_nanomem.consolidation import MemoryConsolidator
+    from langchain_nanomem.fitting import Count
 
 POINTER = "last_consolidated_id"
 """The field of a graph's state that holds the pointer of its branch."""
@@ -28,7 +30,9 @@ class _Given(NamedTuple):
 
     messages: list[BaseMessage]
     pointer_id: str | None
-    is_graph: bool
+    writer: Literal["prompt", "chain", "program"]
+    """Who records what is new: we, as for a graph; `RunnableWithMessageHistory`; or whoever
+    keeps the chat history of the chain."""
 
 
 class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
@@ -90,14 +94,22 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         parts = _read(given, config)
         key, sessions = session_key(config), self.consolidator.sessions
         sessions.bind_scope(key, self.consolidator.scope_of(config))
-        if parts.is_graph:
-            with sessions.reading(key) as records:
-                unknown = [m for m in parts.messages if m.id not in records.message_ids]
-                own_writer = records.is_thread
-            if unknown and not own_writer:
-                sessions.record_messages(key, unknown)
+        messages = parts.messages
+        if parts.writer == "prompt":
+            messages = named(messages)
+            self._record(key, messages)
         with sessions.reading(key) as records:
-            return of_messages(records, parts.messages, parts.pointer_id)
+            later = parts.writer == "chain"
+            return of_messages(records, messages, parts.pointer_id, is_recorded_later=later)
+
+    def _record(self, key: str, messages: list[BaseMessage]) -> None:
+        """Record what the journal has not yet, where no checkpointer of ours does."""
+        sessions = self.consolidator.sessions
+        with sessions.reading(key) as records:
+            has_writer = records.is_thread
+            unknown = [m for m in messages if m.id and m.id not in records.message_ids]
+        if unknown and not has_writer:
+            sessions.record_messages(key, unknown)
 
     def consolidate(self, conversation: Conversation) -> None:
         """Consolidate if it is due."""
@@ -113,21 +125,37 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
 
     def build(self, conversation: Conversation) -> list[BaseMessage]:
         """The messages to send. Where they can't all fit, the oldest turns are left out."""
-        budget, count = self.consolidator.budget_tokens, self.consolidator.counter
-        window = live_window(conversation.messages, conversation.last_consolidated)
-        shown = window.messages
-        lead = leading_system(shown)
-        block = self.consolidator.memory_block(conversation.scope)
-        system = with_memory(shown[:lead], self.system_prompt, block)
-        room = budget - self.consolidator.count_tools(self.tools) - count(system)
-        kept = window.kept[lead:]
-        live = window.live[max(0, lead - len(window.kept)) :]
-        fitted = fit(window._replace(kept=kept, live=live), room, count)
-        if fitted.left_out:
-            room -= count([SystemMessage(_mark(len(live)))])
-            fitted = fit(window._replace(kept=kept, live=live), room, count)
-            system = with_memory(system, None, _mark(fitted.left_out))
+        count = self.consolidator.counter
+        given, window = _parted(conversation.window)
+        room = self.consolidator.budget_tokens - self.consolidator.count_tools(self.tools)
+        bare = with_memory(given, self.system_prompt, "")
+        most = room - count([*bare, *least(window)])
+        block = self.consolidator.memory_block(conversation.scope, most)
+        system = with_memory(given, self.system_prompt, block)
+        return unnamed(_fitted(system, window, room, count))
+
+
+def _parted(window: Window) -> tuple[list[BaseMessage], Window]:
+    """The system messages that a window begins with, and the rest of it."""
+    shown = window.messages
+    lead = leading_system(shown)
+    rest = Window(window.kept[lead:], window.live[max(0, lead - len(window.kept)) :])
+    return shown[:lead], rest
+
+
+def _fitted(
+    system: list[BaseMessage], window: Window, room: int, count: Count
+) -> list[BaseMessage]:
+    """All of it, or what there is room for, with a mark that says so if there is room for that."""
+    room -= count(system)
+    fitted = fit(window, room, count)
+    if not fitted.left_out:
         return [*system, *fitted.messages]
+    room -= count([SystemMessage(_mark(len(window.live)))])
+    fewer = fit(window, room, count)
+    if count(fewer.messages) > room:
+        return [*system, *fitted.messages]
+    return [*with_memory(system, None, _mark(fewer.left_out)), *fewer.messages]
 
 
 def _mark(left_out: int) -> str:
@@ -138,22 +166,27 @@ def _mark(left_out: int) -> str:
 
 
 def _read(given: Any, config: RunnableConfig) -> _Given:
-    configurable = config.get("configurable") or {}
-    in_chain = "message_history" in configurable or configurable.get("thread_id") is None
+    writer = _writer(config.get("configurable") or {})
     if isinstance(given, PromptValue):
-        return _Given(given.to_messages(), None, not in_chain)
+        return _Given(given.to_messages(), None, writer)
     if isinstance(given, str) or (
         isinstance(given, (Sequence, BaseMessage)) and not hasattr(given, "messages")
     ):
         messages = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-        return _Given(convert_to_messages(messages), None, not in_chain)
+        return _Given(convert_to_messages(messages), None, writer)
     messages = _field(given, "messages")
     if messages is None:
         raise ValueError(
             "the input is no conversation: give a state with 'messages', a list of messages, a "
             f"prompt value or a text, not {type(given).__name__}"
         )
-    return _Given(convert_to_messages(messages), _field(given, POINTER), not in_chain)
+    return _Given(convert_to_messages(messages), _field(given, POINTER), writer)
+
+
+def _writer(configurable: Mapping[str, Any]) -> Literal["prompt", "chain", "program"]:
+    if "message_history" in configurable:
+        return "chain"
+    return "program" if configurable.get("thread_id") is None else "prompt"
 
 
 def _field(state: Any, name: str) -> Any:

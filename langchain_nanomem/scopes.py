@@ -24,7 +24,7 @@ def check_scope_rule(rule: Any) -> None:
     Raises:
         ValueError: It is none.
     """
-    if rule not in {"workspace", "user", None} and not callable(rule):
+    if rule not in ("workspace", "user", None) and not callable(rule):
         raise ValueError(f'scope must be "workspace", "user" or a function, not {rule!r}')
 
 
@@ -59,10 +59,15 @@ def resolve_scope(rule: ScopeRule, config: RunnableConfig) -> Scope:
 def session_key(config: RunnableConfig) -> str:
     """The session of a run: ``thread_id``, or ``session_id`` where there is none.
 
+    In a `RunnableWithMessageHistory` it is that of the chat history.
+
     Raises:
         ValueError: The config has neither.
     """
     configurable = config.get("configurable") or {}
+    history = configurable.get("message_history")
+    if (key := getattr(history, "session_id", None)) is not None:
+        return str(key)
     for name in ("thread_id", "session_id"):
         if (key := configurable.get(name)) is not None:
             return str(key)
@@ -73,7 +78,8 @@ def session_key(config: RunnableConfig) -> str:
 
 
 def _checked(scope: Any) -> Scope:
-    if isinstance(scope, str) or not all(isinstance(part, str) and part for part in scope):
+    is_names = isinstance(scope, (tuple, list)) and all(isinstance(p, str) and p for p in scope)
+    if not is_names:
         raise ScopeError(f"the scope function must give a tuple of names, not {scope!r}")
     return tuple(scope)
 

@@ -82,6 +82,11 @@ class Session:
     """What the manager noted when it last read or wrote this session."""
     _cleared: bool = field(default=False, repr=False, compare=False)
 
+    @property
+    def uid(self) -> str | None:
+        """What tells its journal from a later one of the same key; None until it is saved."""
+        return getattr(self._origin, "uid", None)
+
     def add_message(self, role: str, content: Any, **fields: Any) -> None:
         """Append a message, stamped with the present unless a `timestamp` is given.
 
@@ -257,7 +262,8 @@ def _is_error(record: Mapping[str, Any]) -> bool:
 def _replayed(record: dict[str, Any]) -> dict[str, Any]:
     entry = {"role": record.get("role", "user"), "content": record.get("content", "")}
     entry |= {name: record[name] for name in _REPLAYED if name in record}
-    return copy.deepcopy(entry)  # who is given it may mark it up, as for a provider's cache
+    # who is given it may mark it up, as for a provider's cache
+    return {n: v if isinstance(v, str) else copy.deepcopy(v) for n, v in entry.items()}
 
 
 def _interrupted(missing: MissingResult) -> dict[str, Any]:

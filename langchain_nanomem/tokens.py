@@ -58,11 +58,8 @@ class TokenCounter:
     place is counted anew. The last 65,536 different texts are always remembered, twice as many
     at most; the texts themselves are not kept. Safe to use from several threads.
 
-    A text longer than 384 characters is cut before it is encoded, because tiktoken's time
-    grows with the square of a piece that has no boundary. The cut is where every encoding
-    has a boundary anyway (a word's end, say), so the count stays exact; only where 384
-    characters in a row offer none (base64, one letter repeated, Thai without a space) may
-    it cost a token or two a cut.
+    An exact count is tiktoken's own, save that more than 384 characters in a row without a
+    boundary (base64, one letter repeated, Thai without a space) may cost a token or two more.
 
     Args:
         encoding: ``"o200k_base"`` (GPT-4o and later) or ``"cl100k_base"`` (GPT-4, GPT-3.5).

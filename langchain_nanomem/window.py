@@ -48,7 +48,8 @@ class Window(NamedTuple):
     """The part of a conversation that a prompt shows."""
 
     kept: list[BaseMessage]
-    """System messages from before the window, and the user message whose turn it continues."""
+    """From before the window: a prompt template's messages, system messages, and the user
+    message whose turn it continues."""
     live: list[BaseMessage]
     """The messages that are not in memory, as a strict provider accepts them."""
 
@@ -58,18 +59,19 @@ class Window(NamedTuple):
         return [*self.kept, *self.live]
 
 
-def live_window(messages: Sequence[BaseMessage], pointer: int) -> Window:
+def live_window(messages: Sequence[BaseMessage], pointer: int, *, template: int = 0) -> Window:
     """What is shown of `messages` when the first `pointer` of them are in memory.
 
-    System messages are never hidden. Where the pointer lies inside a turn, the user message
-    of that turn stands in front. A tool result stands behind its call, a call without a result
-    gets one that says so; nothing else is changed.
+    System messages are never hidden, nor are the first `template` messages. Where the pointer
+    lies inside a turn, the user message of that turn stands in front. A tool result stands
+    behind its call, a call without a result gets one that says so; nothing else is changed.
     """
-    kept = [message for message in messages[:pointer] if message.type == "system"]
+    pointer = max(pointer, template)
+    kept = [m for i, m in enumerate(messages[:pointer]) if i < template or m.type == "system"]
     rest = list(messages[pointer:])
     first = next((message for message in rest if message.type != "system"), None)
-    if pointer and (first is None or not _is_user(first)):
-        owner = next((m for m in reversed(messages[:pointer]) if _is_user(m)), None)
+    if pointer > template and (first is None or not is_user(first)):
+        owner = next((m for m in reversed(messages[template:pointer]) if is_user(m)), None)
         kept += [] if owner is None else [owner]
     view = legal_view([message_shape(message) for message in rest])
     live = [_missing(p) if isinstance(p, MissingResult) else rest[p] for p in view]
@@ -104,7 +106,8 @@ def leading_system(messages: Sequence[BaseMessage]) -> int:
     return next(others, len(messages))
 
 
-def _is_user(message: BaseMessage) -> bool:
+def is_user(message: BaseMessage) -> bool:
+    """Whether it begins a turn."""
     return message_shape(message).role == "user"
 
 

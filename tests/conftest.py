@@ -30,7 +30,6 @@ def again(manager: SessionManager) -> Callable[[], SessionManager]:
 @pytest.fixture
 def disk_full(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets how many more bytes the disk takes before every write fails."""
-
     real = os.write
 
     def fill(free_bytes: int) -> None:

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from langchain_nanomem.session import Session
+
+BEGIN = datetime(2026, 5, 8, 13, 0, tzinfo=UTC)
+
+
+def flat_tokens(messages: Sequence[BaseMessage]) -> int:
+    """A token counter: 100 for each message that is no system message."""
+    return 100 * sum(message.type != "system" for message in messages)
+
+
+def talk(session: Session, letters: str) -> Session:
+    """Add a message for each letter: S, U, A; C calls a tool, T is its result.
+
+    Each says its letter and place, as "u0", and is a minute later than the one before.
+    """
+    roles = {"S": "system", "U": "user", "A": "assistant", "C": "assistant", "T": "tool"}
+    for letter in letters:
+        place = len(session.messages)
+        fields: dict[str, Any] = {"timestamp": BEGIN + timedelta(minutes=place)}
+        if letter == "C":
+            function = {"name": "look", "arguments": "{}"}
+            fields["tool_calls"] = [{"id": f"c{place}", "type": "function", "function": function}]
+        if letter == "T":
+            fields |= {"tool_call_id": f"c{place - 1}", "name": "look"}
+        session.add_message(roles[letter], f"{letter.lower()}{place}", **fields)
+    return session
 
 
 def save_memory(entry: Any = "entry", update: Any = "- fact", **fields: Any) -> AIMessage:

@@ -106,9 +106,11 @@ class Meter(BaseCallbackHandler):
 
 def open_memory(settings: Settings, **options: Any) -> Nanomem:
     """The workspace, with the model that consolidates."""
+    if "model" not in options:
+        replayed = settings.model == REPLAY
+        options["model"] = "extractive" if replayed else load_model(settings.model)
     return Nanomem(
         settings.workspace,
-        model="extractive" if settings.model == REPLAY else load_model(settings.model),
         context_window_tokens=settings.window,
         system_prompt=SYSTEM_PROMPT,
         **options,
@@ -142,15 +144,21 @@ def build_graph(memory: Nanomem, model: Any, tools: Any) -> CompiledStateGraph[A
     return graph.compile(checkpointer=memory.checkpointer)
 
 
-def play_day(settings: Settings, day: int) -> Iterator[Event]:
+def play_day(settings: Settings, day: int, **options: Any) -> Iterator[Event]:
     """Play one day; a day that was interrupted goes on where it stopped.
+
+    Args:
+        settings: How it is played.
+        day: Which day, from 0.
+        options: More of `Nanomem`, such as the model that consolidates.
 
     Yields:
         ``turn`` after each turn, ``consolidation`` for each, ``day`` at the end.
     """
     conversation = settings.conversation()
     pending: list[Event] = []
-    memory = open_memory(settings, on_consolidated=lambda done: pending.append(_told(done)))
+    options = {"on_consolidated": lambda done: pending.append(_told(done)), **options}
+    memory = open_memory(settings, **options)
     meter = Meter(memory.consolidator.counter)
     config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "callbacks": [meter]}
     model = ReplayModel() if settings.model == REPLAY else load_model(settings.model)

@@ -22,7 +22,9 @@ plain = st.recursive(
     max_leaves=6,
 )
 objects = st.dictionaries(texts, plain, max_size=3)
-foreign = plain | st.binary(max_size=8) | st.tuples(plain, plain) | st.frozensets(scalars, max_size=3)
+foreign = (
+    plain | st.binary(max_size=8) | st.tuples(plain, plain) | st.frozensets(scalars, max_size=3)
+)
 blocks = st.one_of(
     texts,
     st.builds(lambda text: {"type": "text", "text": text}, texts),
@@ -37,7 +39,12 @@ contents = texts | st.lists(blocks, max_size=3)
 ids = st.none() | st.text(min_size=1, max_size=5)
 calls = st.lists(
     st.builds(
-        lambda name, args, call_id: {"name": name, "args": args, "id": call_id, "type": "tool_call"},
+        lambda name, args, call_id: {
+            "name": name,
+            "args": args,
+            "id": call_id,
+            "type": "tool_call",
+        },
         texts,
         objects,
         ids,
@@ -77,7 +84,12 @@ common = {
     "additional_kwargs": objects,
     "response_metadata": objects,
 }
-assistant = {**common, "tool_calls": calls, "invalid_tool_calls": invalid_calls, "usage_metadata": usage}
+assistant = {
+    **common,
+    "tool_calls": calls,
+    "invalid_tool_calls": invalid_calls,
+    "usage_metadata": usage,
+}
 roles = texts | st.sampled_from(["user", "assistant", "system", "developer", "tool", ""])
 tool = {
     **common,
@@ -148,9 +160,9 @@ def test_all_classes_are_covered():
         BaseMessage,
         lc.BaseMessageChunk,
     }
-    assert {type(through_the_file(cls.model_construct(role="r", content=""))) for cls in concrete} == (
-        concrete
-    )
+    assert {
+        type(through_the_file(cls.model_construct(role="r", content=""))) for cls in concrete
+    } == (concrete)
 
 
 def test_the_record_is_in_openai_form():
@@ -179,7 +191,9 @@ def test_the_record_is_in_openai_form():
     assert encode(lc.SystemMessage("be kind")) == {"role": "system", "content": "be kind"}
 
 
-@pytest.mark.parametrize("role", ["user", "assistant", "system", "tool", "developer", "function", ""])
+@pytest.mark.parametrize(
+    "role", ["user", "assistant", "system", "tool", "developer", "function", ""]
+)
 def test_a_chat_message_of_a_known_role_stays_a_chat_message(role: str):
     """The class is not guessed from the role where the two disagree."""
     message = lc.ChatMessage("x", role=role)
@@ -210,7 +224,7 @@ class Array:
 def test_an_artifact_that_cannot_be_stored_is_named(artifact: Any):
     """cases/sessions.md 22, 24: a clear error at write time that names the artifact."""
     message = lc.ToolMessage("x", tool_call_id="1", artifact=artifact)
-    with pytest.raises(ValueError, match="^artifact"):
+    with pytest.raises(ValueError, match=r"^artifact"):
         dump_record(encode(message))
 
 
@@ -244,7 +258,13 @@ def test_records_of_other_programs_are_understood():
     """cases/sessions.md 23: OpenAI's form, with null, string arguments and unknown fields."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     message = decode(
-        {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": "2026-01-01", "x": 1}
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call],
+            "timestamp": "2026-01-01",
+            "x": 1,
+        }
     )
     assert message == lc.AIMessage(
         "",
@@ -263,7 +283,15 @@ def test_records_of_other_programs_are_understood():
 def test_null_means_not_there(role: str):
     """cases/sessions.md 23: a null field of another program is its default, and can be sent."""
     nothing = dict.fromkeys(
-        ["content", "name", "tool_calls", "tool_call_id", "id", "additional_kwargs", "usage_metadata"]
+        [
+            "content",
+            "name",
+            "tool_calls",
+            "tool_call_id",
+            "id",
+            "additional_kwargs",
+            "usage_metadata",
+        ]
     )
     message = decode({"role": role, **nothing})
     assert message.content == ""

@@ -75,7 +75,7 @@ def test_an_append_on_another_end_is_refused(journal: FileJournal):
 
 def test_a_record_that_cannot_be_stored_leaves_nothing(journal: FileJournal, tmp_path: Path):
     """cases/sessions.md 22: one bad record of three, and none of them is written."""
-    with pytest.raises(ValueError, match="^x: an object"):
+    with pytest.raises(ValueError, match=r"^x: an object"):
         journal.append(KEY, [HEAD, {"x": object()}, *said("a")])
     assert not (tmp_path / "sessions").exists()
 
@@ -223,7 +223,9 @@ def test_a_cut_file_is_whole_appends(appends: list[list[str]], data: st.DataObje
 # --- damage -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("garbage", [b"not a record", b"[1]", b'{"a"', b"\xff\xfe", b"\0\0", b"null"])
+@pytest.mark.parametrize(
+    "garbage", [b"not a record", b"[1]", b'{"a"', b"\xff\xfe", b"\0\0", b"null"]
+)
 def test_garbage_between_good_lines_is_loud(journal: FileJournal, garbage: bytes):
     """cases/sessions.md 13: an error with path and line; the file stays as it was."""
     journal.append(KEY, [HEAD, *said("a")])
@@ -342,7 +344,12 @@ def test_deleting_removes_the_damaged_copy_too(journal: FileJournal, tmp_path: P
 
 @pytest.mark.parametrize("free_bytes", [0, 1, 40, 100])
 @pytest.mark.parametrize("existing", [True, False])
-def test_a_full_disk_loses_nothing(journal: FileJournal, disk_full, free_bytes: int, existing: bool):  # noqa: FBT001 - a parameter
+def test_a_full_disk_loses_nothing(
+    journal: FileJournal,
+    disk_full,
+    free_bytes: int,
+    existing: bool,  # noqa: FBT001 - a parameter
+):
     """cases/sessions.md 21: the append fails whole, the earlier records stay, a retry works."""
     if existing:
         journal.append(KEY, [HEAD, *said("a")])
@@ -357,7 +364,7 @@ def test_a_full_disk_loses_nothing(journal: FileJournal, disk_full, free_bytes: 
 
 
 def test_a_failed_sync_takes_the_append_back(journal: FileJournal, monkeypatch: pytest.MonkeyPatch):
-    """cases/sessions.md 21: what could not be made durable was not written; a retry is no double."""
+    """cases/sessions.md 21: what was not made durable was not written; a retry is no double."""
     end = journal.append(KEY, [HEAD])
 
     def fail(_fd: int) -> None:
@@ -518,6 +525,20 @@ def test_a_rewrite_is_noticed(journal: FileJournal):
     assert contents(journal.read(KEY)[0]) == ["++++++", "b" * 60]
 
 
+def test_erasing_is_noted_as_a_deletion(journal: FileJournal, tmp_path: Path):
+    """cases/sessions.md 30: the new records are there, no copy of the old, and when it happened."""
+    journal.append(KEY, [HEAD, *said("secret")])
+    with journal.path(KEY).open("ab") as file:
+        file.write(b"garbage\n")
+    journal.repair(KEY)
+    journal.rewrite(KEY, [HEAD, *said("kept")])
+    assert journal.deleted_at(KEY) is None
+    journal.rewrite(KEY, [HEAD], erase=True)
+    assert journal.deleted_at(KEY) is not None
+    assert journal.read(KEY)[0] == [HEAD]
+    assert not any(b"secret" in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+
+
 def test_a_failed_rewrite_changes_nothing(journal: FileJournal, disk_full):
     """cases/sessions.md 21: readers see the old journal, and nothing is left behind."""
     journal.append(KEY, [HEAD, *said("a")])
@@ -526,7 +547,7 @@ def test_a_failed_rewrite_changes_nothing(journal: FileJournal, disk_full):
     with pytest.raises(OSError, match="No space"):
         journal.rewrite(KEY, [HEAD, *said("b")])
     assert journal.read(KEY) == before
-    assert os.listdir(journal.path(KEY).parent) == [journal.path(KEY).name]
+    assert [*journal.path(KEY).parent.iterdir()] == [journal.path(KEY)]
 
 
 def test_a_file_cut_by_hand_is_noticed(journal: FileJournal):
@@ -601,10 +622,10 @@ KEYS = [
 
 
 def test_every_key_has_its_own_journal(journal: FileJournal, tmp_path: Path):
-    """cases/sessions.md 15: as many files and histories as keys, inside the root, listed exactly."""
+    """cases/sessions.md 15: as many histories as keys, inside the root, listed exactly."""
     for key in KEYS:
         journal.append(key, [{"_type": "metadata", "key": key}, *said(f"only {key}")])
-    names = os.listdir(tmp_path / "sessions")
+    names = [path.name for path in (tmp_path / "sessions").iterdir()]
     assert len({name.casefold() for name in names}) == len(KEYS)
     for key in KEYS:
         assert contents(FileJournal(tmp_path).read(key)[0]) == [f"only {key}"]
@@ -620,7 +641,7 @@ def test_a_key_is_listed_though_its_first_line_is_long(journal: FileJournal, tmp
 
 
 def test_a_listing_tells_what_there_is(journal: FileJournal):
-    """A listing gives the first record, the size in bytes, the time of the last write, the place."""
+    """A listing gives the first record, the size, the time of the last write, the place."""
     journal.append(KEY, [HEAD, *said("a")])
     (info,) = journal.list()
     assert info.first_record["key"] == KEY
@@ -665,7 +686,7 @@ def test_a_nanobot_file_is_no_one_elses(journal: FileJournal, tmp_path: Path):
 
 
 def test_a_nanobot_file_keeps_nobody_from_its_place(journal: FileJournal, tmp_path: Path):
-    """cases/sessions.md 23: a session whose exact name a nanobot file has gets it; both are kept."""
+    """cases/sessions.md 23: where a nanobot file has a session's name, both are kept."""
     legacy(tmp_path, "cli_user_name.jsonl", None, "mine")
     journal.append("cli_user_name", [{"_type": "metadata", "key": "cli_user_name"}, *said("other")])
     assert contents(journal.read("cli:user_name")[0]) == ["mine"]

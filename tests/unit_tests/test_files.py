@@ -140,7 +140,7 @@ def test_replaced_files_are_the_owners_alone(tmp_path: Path):
     files.replace_file(path, b"two")
     assert files.read_bytes(path) == b"two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["a"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1, 7])
@@ -152,7 +152,7 @@ def test_a_failed_replacement_changes_nothing(tmp_path: Path, disk_full, free_by
     with pytest.raises(OSError, match="No space"):
         files.replace_file(path, b"something longer")
     assert path.read_bytes() == b"one"
-    assert os.listdir(tmp_path) == ["a"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_killed_replacement_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -167,7 +167,7 @@ def test_a_killed_replacement_leaves_no_trace(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         files.replace_file(path, b"two")
     assert path.read_bytes() == b"one"
-    assert os.listdir(tmp_path) == ["a"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("target", ["outside", "nowhere"])

@@ -81,7 +81,7 @@ def test_what_a_file_holds(manager: SessionManager):
     assert heads[-1]["metadata"] == {"language": "de"}
     assert [line["content"] for line in spoken] == ["a", "b", "c"]
     assert spoken[2]["custom"] == {"x": [1]}
-    assert os.listdir(path_of(manager).parent) == [path_of(manager).name]
+    assert [*path_of(manager).parent.iterdir()] == [path_of(manager)]
 
 
 def test_what_was_put_straight_into_the_messages_is_saved(manager: SessionManager, again: Again):
@@ -156,7 +156,9 @@ def test_an_older_message_changed_or_removed_is_refused(
     before = path_of(manager).read_bytes()
     edit(session.messages)
     session.messages.append({"role": "user", "content": "new"})
-    with pytest.raises(ValueError, match=r"message \d of session 'telegram:42' was changed or removed"):
+    with pytest.raises(
+        ValueError, match=r"message \d of session 'telegram:42' was changed or removed"
+    ):
         manager.save(session)
     assert path_of(manager).read_bytes() == before
     assert texts(again().get_or_create(KEY)) == ["a", "b"]
@@ -177,7 +179,8 @@ def test_an_edit_deep_inside_a_message_is_noticed(manager: SessionManager):
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), [float("inf"), float("nan")], (1, 2), {1, 2}, b"x", {1: 2}, 2**80, "\ud800"]
+    "value",
+    [float("nan"), [float("inf"), float("nan")], (1, 2), {1, 2}, b"x", {1: 2}, 2**80, "\ud800"],
 )
 def test_odd_values_are_not_taken_for_edits(manager: SessionManager, value: Any):
     """cases/sessions.md 12, 24: a message with a NaN, a tuple or bytes is saved, and added to."""
@@ -209,7 +212,7 @@ def test_odd_values_are_not_taken_for_edits(manager: SessionManager, value: Any)
 def test_a_message_that_cannot_be_stored_is_named(
     manager: SessionManager, again: Again, bad: Any, said: str
 ):
-    """cases/sessions.md 22: the error names message and field; nothing half-written; mended, it goes."""
+    """cases/sessions.md 22: the error names message and field; nothing is half-written."""
     session = saved(manager, "a")
     before = path_of(manager).read_bytes()
     session.add_message("user", "b")
@@ -455,9 +458,7 @@ def test_a_reader_and_a_writer_never_wait_for_each_other(manager: SessionManager
     assert sorted(texts(manager.get_or_create(KEY))) == ["a", "b", "c"]
 
 
-def _write_in(
-    manager: SessionManager, may_read: threading.Event, reading: threading.Event
-) -> None:
+def _write_in(manager: SessionManager, may_read: threading.Event, reading: threading.Event) -> None:
     """Take the session's lock while the reader is on its way, then write."""
     reading.wait(5)
     with manager.journal.lock(KEY):
@@ -656,6 +657,26 @@ def test_a_full_disk_and_a_retry(manager: SessionManager, again: Again, disk_ful
     assert texts(again().get_or_create(KEY)) == ["a", "b", "c" * 300] == texts(session)
 
 
+def test_what_is_written_is_acknowledged(manager: SessionManager, again: Again, monkeypatch):
+    """cases/sessions.md 21: once written, nothing makes a save fail: a retry is no double."""
+    session = saved(manager, "a")
+    session.add_message("user", "b")
+    append = manager.journal.append
+
+    def append_then_no_reading(*args: Any, **kwargs: Any) -> Any:
+        end = append(*args, **kwargs)
+
+        def no_more_files(*_: Any) -> Any:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(manager.journal, "read", no_more_files)
+        return end
+
+    monkeypatch.setattr(manager.journal, "append", append_then_no_reading)
+    manager.save(session)
+    assert texts(again().get_or_create(KEY)) == ["a", "b"]
+
+
 def test_a_full_disk_at_the_first_save(manager: SessionManager, again: Again, disk_full):
     """cases/sessions.md 21: also where there was no file yet."""
     session = manager.get_or_create(KEY)
@@ -696,7 +717,7 @@ def test_alike_keys_are_five_sessions(manager: SessionManager, again: Again):
     for key in keys:
         assert texts(fresh.get_or_create(key)) == [f"only {key}"]
     assert sorted(found["key"] for found in fresh.list_sessions()) == sorted(keys)
-    names = os.listdir(path_of(manager).parent)
+    names = [path.name for path in path_of(manager).parent.iterdir()]
     assert len({name.casefold() for name in names}) == 5
 
 
@@ -805,6 +826,46 @@ def test_clearing_removes_the_text_from_the_disk(manager: SessionManager, again:
     assert texts(again().get_or_create(KEY)) == ["new", "more"]
 
 
+@pytest.mark.parametrize("free_bytes", range(0, 700, 50))
+def test_clearing_on_a_full_disk(manager: SessionManager, again: Again, disk_full, free_bytes: int):
+    """cases/sessions.md 21, 30: the old session or an empty one, bound as before; a retry works."""
+    manager.bind_scope(KEY, ("user", "u1"))
+    session = saved(manager, "a" * 300, "b")
+    session.clear()
+    session.add_message("user", "c" * 300)
+    session.metadata["x"] = 1
+    disk_full(free_bytes)
+    with pytest.raises(OSError, match="No space"):
+        manager.save(session)
+    found = again().get_or_create(KEY)
+    assert texts(found) in ([], ["a" * 300, "b"])
+    assert found.scope == ("user", "u1")
+    assert texts(manager.get_or_create(KEY)) == ["c" * 300]
+    disk_full(10**6)
+    manager.save(session)
+    found = again().get_or_create(KEY)
+    assert (texts(found), found.metadata, found.scope) == (["c" * 300], {"x": 1}, ("user", "u1"))
+
+
+def test_clearing_counts_as_a_deletion(manager: SessionManager, again: Again):
+    """cases/sessions.md 17, 30: others' objects of before can't be saved; repaired copies go."""
+    mine, theirs, other = saved(manager, "secret"), again(), again()
+    stale = other.get_or_create(KEY)
+    stale.add_message("user", "stale")
+    with path_of(manager).open("ab") as file:
+        file.write(b"garbage\n")
+    assert isinstance(theirs.journal, FileJournal)
+    theirs.journal.repair(KEY)
+    mine.clear()
+    manager.save(mine)
+    with pytest.raises(SessionNotFoundError):
+        other.save(stale)
+    assert theirs.journal.deleted_at(KEY) is not None
+    assert texts(theirs.get_or_create(KEY)) == []
+    files = [p for p in path_of(manager).parent.parent.rglob("*") if p.is_file()]
+    assert not any(b"secret" in p.read_bytes() for p in files)
+
+
 def test_a_session_of_ones_own_making(manager: SessionManager, again: Again):
     """A Session that did not come from get_or_create is saved only where there is none yet."""
     own = Session(KEY)
@@ -824,8 +885,19 @@ def test_a_nanobot_file_opens_as_it_is(manager: SessionManager, again: Again):
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"p": "."}'}}
     spoken = [
         {"role": "user", "content": "hi", "timestamp": "2026-01-02T03:04:05.678"},
-        {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": "2026-01-02T03:04:06"},
-        {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a", "timestamp": "2026-01-02"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call],
+            "timestamp": "2026-01-02T03:04:06",
+        },
+        {
+            "role": "tool",
+            "tool_call_id": "c1",
+            "name": "ls",
+            "content": "a",
+            "timestamp": "2026-01-02",
+        },
         {"role": "assistant", "content": "done", "tools_used": ["ls"], "timestamp": "2026-01-02"},
     ]
     head = {
@@ -879,7 +951,9 @@ def test_metadata_may_come_anywhere(manager: SessionManager):
     assert [found["key"] for found in manager.list_sessions()] == [KEY]
 
 
-@pytest.mark.parametrize("text", ["\ud800 lone", "nul \0", "line\u2028sep\u2029", "\r\n", "x" * 10**7])
+@pytest.mark.parametrize(
+    "text", ["\ud800 lone", "nul \0", "line\u2028sep\u2029", "\r\n", "x" * 10**7]
+)
 def test_any_text_comes_back(manager: SessionManager, again: Again, text: str):
     """cases/sessions.md 24: lone surrogates, NUL, U+2028, 10 MB in one message."""
     saved(manager, "before", text, "after")
@@ -912,7 +986,7 @@ def test_messages_of_langchain_are_appended_once(manager: SessionManager, again:
 def test_a_bad_message_in_a_row_is_refused_whole(manager: SessionManager):
     """cases/sessions.md 22, 25: one append: all of the messages, or none."""
     bad = ToolMessage("x", tool_call_id="c", artifact=object())
-    with pytest.raises(ValueError, match="message 1 of those new.*artifact"):
+    with pytest.raises(ValueError, match=r"message 1 of those new.*artifact"):
         manager.append_messages(KEY, [HumanMessage("a"), bad])
     assert manager.list_sessions() == []
 

@@ -159,7 +159,7 @@ def test_only_the_orphan_goes(given: list[dict[str, Any]], expected: list[dict[s
 
 
 def test_a_late_result_stands_behind_its_call():
-    """cases/sessions.md 6: a result that arrived after the next user message is moved to its call."""
+    """cases/sessions.md 6: a result that came after the next user message is moved to its call."""
     late = history(U(), A("a"), U("2"), T("a"))
     assert late == [U(), A("a"), T("a"), U("2")]
 

