@@ -51,22 +51,23 @@ class Applier:
             Its record; None where the range was consolidated, cleared or deleted meanwhile, and
             the answer is void.
         """
-        conversation, messages = plan.conversation, plan.messages
+        conversation = plan.conversation
         record = {
             "_type": "consolidation",
             "id": plan.id,
             "kind": kind,
             "start": plan.start - conversation.offset,
             "end": plan.end - conversation.offset,
-            "ids": [message.id for message in messages] if conversation.by_ids else [],
+            "ids": [message.id for message in plan.messages] if conversation.by_ids else [],
             "at": plan.ended_at and plan.ended_at.isoformat(),
             "history_entry": answer.history_entry,
             "memory_update": answer.memory_update,
             "memory_base": None if answer.memory_update is None else plan.memory.text,
         }
         with self._sessions.writing(conversation.key) as records:
-            is_void = len(messages) < plan.end - plan.start or _is_gone(conversation, records)
-            if is_void or records.unfinished or _is_moved(record, conversation, records):
+            if _is_gone(conversation, records) or records.unfinished:
+                return None
+            if _is_moved(record, conversation, records):
                 return None
             self._record_range(plan, records)
             self._sessions.commit(records, [record])
@@ -129,12 +130,13 @@ class Applier:
         with self._sessions.writing(key) as records:
             if _is_gone(conversation, records):
                 return 0
-            count = records.failures + 1
+            count, cause = records.failures + 1, error.__cause__
+            told = str(error) if cause is None else type(cause).__name__  # it may quote an API key
             noted = {
                 "_type": "consolidation_failed",
                 "count": count,
                 "at": utc_now().isoformat(),
-                "error": str(error)[:_ERROR_CHARACTERS],
+                "error": told[:_ERROR_CHARACTERS],
             }
             self._sessions.commit(records, [noted])
         logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, error)
@@ -164,7 +166,9 @@ def _pointer_after(record: Record, records: SessionRecords) -> int:
 
 def _is_gone(conversation: Conversation, records: SessionRecords) -> bool:
     """Whether the session was deleted, or emptied, after the conversation was read."""
-    return conversation.uid not in {None, records.uid}
+    session = conversation.session
+    is_emptied = session is not None and len(session.messages) < len(conversation.messages)
+    return is_emptied or conversation.uid not in {None, records.uid}
 
 
 def _is_moved(record: Record, conversation: Conversation, records: SessionRecords) -> bool:

@@ -179,6 +179,7 @@ class NanomemSaver(BaseCheckpointSaver[str]):
             around = (metadata.get("parents") or {}).values()
             if self._is_late(records, checkpoint["id"], parent, *around):
                 self._dropped.add(checkpoint["id"])
+                self._take_back(records, (namespace, checkpoint["id"]))
             else:
                 writer = ElementWriter(self._elements, records)
                 rest = {n: v for n, v in checkpoint.items() if n not in _STORED_APART}
@@ -249,6 +250,16 @@ class NanomemSaver(BaseCheckpointSaver[str]):
         return not self._dropped.isdisjoint(gone) or any(
             moment is not None and moment <= deleted_at for moment in moments
         )
+
+    def _take_back(self, records: SessionRecords, late: Place) -> None:
+        """Remove the writes that overtook a late checkpoint, as if they had come after it."""
+        if late not in records.writes:
+            return
+        there = {(ns, i) for ns, checkpoints in records.checkpoints.items() for i in checkpoints}
+        self._keep(records, Kept(there, set(records.writes) - {late}, only_referred=True))
+        told = records.header.get("scope") or records.header.get("metadata")
+        if not (told or records.elements or records.checkpoints or records.writes):
+            self.sessions.delete(records.key)
 
     # --- removing and copying ---
 

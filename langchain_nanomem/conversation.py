@@ -97,8 +97,8 @@ class _Decoded(Sequence[Any]):
 
 
 def of_session(session: Session) -> Conversation:
-    """The conversation of a session."""
-    records = session.messages
+    """The conversation of a session, as it is now."""
+    records = list(session.messages)
     return Conversation(
         key=session.key,
         messages=_Decoded(records),

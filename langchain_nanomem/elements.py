@@ -285,12 +285,15 @@ def _has_its_place(value: Any) -> bool:
 
 
 def _shown(message: BaseMessage) -> Record:
-    """The record of any message, to be looked at: text in place of what can't be stored."""
+    """The record of any message, to be looked at: what can't be stored is only named."""
     try:
         record = encode(message)
     except ValueError:
         record = {"role": message.type, "content": message.content, "id": message.id}
-    return {name: value if _storable(value) else repr(value) for name, value in record.items()}
+    return {
+        name: value if _storable(value) else f"<{type(value).__qualname__}>"
+        for name, value in record.items()
+    }
 
 
 def _storable(value: Any) -> bool:

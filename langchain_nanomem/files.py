@@ -100,6 +100,8 @@ def read_bytes(path: Path) -> bytes:
     try:
         with os.fdopen(fd, "rb", closefd=False) as file:  # a directory opens, then raises here
             return file.read()
+    except OSError as error:  # it names the descriptor
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(fd)
 

@@ -13,6 +13,8 @@ from langgraph.graph import MessagesState
 from langchain_nanomem.prompt import POINTER, MemoryPrompt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from langchain_core.messages import SystemMessage
 
     from langchain_nanomem.consolidation import MemoryConsolidator
@@ -51,10 +53,19 @@ def create_memory_node(
         model: A chat model, with its tools bound if it has any.
         system_prompt: Stands in front of the memory.
     """
-    tools = getattr(model, "kwargs", {}).get("tools") or ()
-    prompt = MemoryPrompt(consolidator, system_prompt=system_prompt, tools=tools)
+    prompt = MemoryPrompt(consolidator, system_prompt=system_prompt, tools=_tools_of(model))
     node = _MemoryNode(prompt, model)
     return RunnableLambda(node.invoke, node.ainvoke, name="memory")
+
+
+def _tools_of(model: Any) -> Sequence[Any]:
+    """The tools bound to a model, under whatever else is bound around it."""
+    while model is not None:
+        tools: Sequence[Any] = getattr(model, "kwargs", {}).get("tools") or ()
+        if tools:
+            return tools
+        model = getattr(model, "bound", None)
+    return ()
 
 
 class _MemoryNode:

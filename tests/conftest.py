@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from langchain_nanomem import files
 from langchain_nanomem.manager import SessionManager
@@ -13,6 +14,10 @@ from langchain_nanomem.manager import SessionManager
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+# A busy machine is no failure, and a checkout may be read-only.
+settings.register_profile("anywhere", deadline=None, database=None)
+settings.load_profile("anywhere")
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ THREAD = "cli:user"
 
 def chat_model(url: str, name: str, **options: Any) -> ChatOpenAI:
     """A model of the server. It fails at once where it fails: the client does not try again."""
-    return ChatOpenAI(**{"model": name, "base_url": url, "api_key": KEY, "max_retries": 0} | options)
+    return ChatOpenAI(
+        **{"model": name, "base_url": url, "api_key": KEY, "max_retries": 0} | options
+    )
 
 
 def build_graph(memory: Nanomem, agent: Any) -> CompiledStateGraph[Any]:

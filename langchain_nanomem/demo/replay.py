@@ -16,7 +16,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from pydantic import Field
 from typing_extensions import override
 
 from langchain_nanomem.demo import DemoConversation, DemoTurn, load_conversation
@@ -64,7 +63,7 @@ class Settings:
 class ReplayModel(BaseChatModel):
     """Says what is written for it, message by message."""
 
-    script: list[AIMessage] = Field(default_factory=list)
+    script: list[AIMessage] = []  # noqa: RUF012 - pydantic gives each its own
     """What is left to say."""
 
     @property

@@ -31,8 +31,8 @@ from werkzeug import Response
 
 from langchain_nanomem import MemoryState, Nanomem, SessionManager
 
-WINDOW_TOKENS, BUDGET_TOKENS = 1_200, 1_000
-PADDING = "river stone " * 40
+WINDOW_TOKENS, BUDGET_TOKENS = 2_400, 2_000
+PADDING = "river stone " * 70
 ANSWER = f"Here is what I know. {PADDING}"
 HTML = "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>"
 MOST_TURNS = 20

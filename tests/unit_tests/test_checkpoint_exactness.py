@@ -17,13 +17,17 @@ import threading
 from itertools import zip_longest
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from pydantic import BaseModel, Field
 
@@ -58,7 +62,9 @@ def parts_of(value, where=""):
 def assert_same(ours, stock, what):
     """Two values are equal, in the types of all their parts and in the order of their keys."""
     different = [
-        pair for pair in zip_longest(parts_of(ours, what), parts_of(stock, what)) if len(set(map(repr, pair))) > 1
+        pair
+        for pair in zip_longest(parts_of(ours, what), parts_of(stock, what))
+        if len(set(map(repr, pair))) > 1
     ]
     assert not different, "\n".join(f"ours  {one}\nstock {other}" for one, other in different[:5])
 
@@ -77,7 +83,9 @@ def assert_same_tuples(ours, stock):
         assert place(ours.config) == place(stock.config)
         assert place(ours.parent_config) == place(stock.parent_config)
         assert_same(
-            dict(sorted(ours.checkpoint.items())), dict(sorted(stock.checkpoint.items())), "checkpoint"
+            dict(sorted(ours.checkpoint.items())),
+            dict(sorted(stock.checkpoint.items())),
+            "checkpoint",
         )
         assert_same(ours.metadata, stock.metadata, "metadata")
         assert_same(ours.pending_writes, stock.pending_writes, "writes")
@@ -108,12 +116,16 @@ def _held_still(checkpoint, metadata):
 class Twin(BaseCheckpointSaver):
     """Forwards each call to both savers, and compares what they answer."""
 
-    def __init__(self, sessions):
+    def __init__(self, workspace, **options):
         super().__init__()
-        self.ours = NanomemSaver(sessions)
         self.stock = InMemorySaver()
-        self.compared = 0
+        self._workspace, self._options = workspace, options
         self._one_call = threading.RLock()
+        self.restart()
+
+    def restart(self):
+        """Go on as a new process would: nothing of ours is known but what is on disk."""
+        self.ours = NanomemSaver(SessionManager(self._workspace), **self._options)
 
     def get_next_version(self, current, channel):
         return self.ours.get_next_version(current, channel)
@@ -122,7 +134,6 @@ class Twin(BaseCheckpointSaver):
         with self._one_call:
             ours = self.ours.get_tuple(config)
             assert_same_tuples(ours, self.stock.get_tuple(config))
-            self.compared += 1
             return ours
 
     def list(self, config, **options):
@@ -161,7 +172,6 @@ class Twin(BaseCheckpointSaver):
     async def aget_tuple(self, config):
         ours = await self.ours.aget_tuple(config)
         assert_same_tuples(ours, await self.stock.aget_tuple(config))
-        self.compared += 1
         return ours
 
     async def alist(self, config, **options):
@@ -180,14 +190,26 @@ class Twin(BaseCheckpointSaver):
     async def aput_writes(self, config, writes, task_id, task_path=""):
         self.put_writes(config, writes, task_id, task_path)
 
-    def assert_all_same(self, workspace):
-        """All checkpoints, one by one and listed, here and as a new process reads them."""
+    def assert_all_same(self):
+        """All checkpoints, listed and one by one, here and as a new process reads them."""
         stock = list(self.stock.list(None))
-        for saver in (self.ours, NanomemSaver(SessionManager(workspace))):
-            assert_same_lists(list(saver.list(None)), stock)
-            for found in stock:
-                assert_same_tuples(saver.get_tuple(found.config), found)
+        assert_same_lists(list(self.ours.list(None)), stock)
+        self.restart()
+        assert_same_lists(list(self.ours.list(None)), stock)
+        for found in stock[:: 1 + len(stock) // 10]:
+            assert_same_tuples(self.ours.get_tuple(found.config), found)
         return len(stock)
+
+
+class Mirror:
+    """A cipher for tests: what it makes is not to be read, and is soon made."""
+
+    def encrypt(self, plaintext):
+        return "mirror", plaintext[::-1]
+
+    def decrypt(self, ciphername, ciphertext):
+        assert ciphername == "mirror"
+        return ciphertext[::-1]
 
 
 # --- graphs that run programs ----------------------------------------------
@@ -280,7 +302,9 @@ class Program:
         if name in ROUTED:
             self.at += 1
         if name == "fan":
-            return [Send("worker", {"n": n, "note": self.message("note")}) for n in range(k % 3 + 1)]
+            return [
+                Send("worker", {"n": n, "note": self.message("note")}) for n in range(k % 3 + 1)
+            ]
         return {"branches": ["left", "right"], "subgraph": "sub"}.get(name, "act")
 
     def worker(self, task):
@@ -303,7 +327,9 @@ class Program:
     def message(self, text):
         roll = self.random.randrange(7)
         known = {"id": f"m{self.random.randrange(10**9)}"} if roll % 2 else {}
-        calls = [{"name": "look", "args": {"at": [1, {"x": None}]}, "id": "c1", "type": "tool_call"}]
+        calls = [
+            {"name": "look", "args": {"at": [1, {"x": None}]}, "id": "c1", "type": "tool_call"}
+        ]
         return [
             lambda: HumanMessage(text, **known),
             lambda: AIMessage(text, additional_kwargs={"x": {"y": [1]}}, **known),
@@ -442,8 +468,7 @@ class Program:
 
 
 ACTIONS = sorted(
-    {name.removeprefix("do_") for name in dir(Program) if name.startswith("do_")}
-    | set(ROUTED)
+    {name.removeprefix("do_") for name in dir(Program) if name.startswith("do_")} | set(ROUTED)
 )
 numbers = st.integers(0, 9)
 actions = st.lists(st.tuples(st.sampled_from(ACTIONS), numbers), max_size=6)
@@ -456,20 +481,217 @@ programs = st.tuples(turns, st.lists(orders, max_size=4)).map(lambda drawn: [dra
 every_action = [("turn", [(name, k)], k) for k, name in enumerate(ACTIONS)]
 
 
-@settings(
-    max_examples=PROGRAMS,
+common = settings(
     deadline=None,
     derandomize="NANOMEM_EXACTNESS_PROGRAMS" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+def assert_exact(program, seed, **options):
+    """Run a program with both savers, and compare all that they keep."""
+    with tempfile.TemporaryDirectory() as workspace:
+        twin = Twin(workspace, **options)
+        run = Program(twin, seed)
+        for order in program:
+            run.run(order)
+        assert twin.assert_all_same() > len(program)
+
+
+@settings(common, max_examples=PROGRAMS)
 @given(programs, st.integers(0, 999))
 @example(every_action, 1)
 @example([("turn", [(name, 3) for name in ACTIONS], 1), ("fork", [("say", 1)], 4)], 2)
 def test_random_programs_leave_what_the_stock_saver_keeps(program, seed):
     """cases/checkpointer.md 10, 14: each checkpoint of a random program equals InMemorySaver's."""
-    with tempfile.TemporaryDirectory() as workspace:
-        twin = Twin(SessionManager(workspace))
-        run = Program(twin, seed)
-        for order in program:
-            run.run(order)
-        twin.assert_all_same(workspace)
+    assert_exact(program, seed)
+
+
+@settings(common, max_examples=max(1, PROGRAMS // 10))
+@given(programs, st.integers(0, 999))
+@example(every_action, 1)
+def test_encrypted_programs_leave_what_the_stock_saver_keeps(program, seed):
+    """cases/checkpointer.md 10, 21: the same where every value is encrypted."""
+    assert_exact(program, seed, serde=EncryptedSerializer(Mirror()))
+
+
+# --- what LangGraph can do, in both colours ---------------------------------
+
+
+@pytest.fixture
+def twin(tmp_path):
+    return Twin(tmp_path)
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request):
+    """Calls a graph's method in one colour."""
+
+    async def method(graph, name, *args, **options):
+        if request.param == "sync":
+            return getattr(graph, name)(*args, **options)
+        return await getattr(graph, f"a{name}")(*args, **options)
+
+    return method
+
+
+async def past(graph):
+    return [state async for state in graph.aget_state_history(CONFIG)]
+
+
+def asking(saver):
+    """A model that calls two tools at once, each of which asks first; and a subgraph that counts."""
+    counting = StateGraph(Counted)
+    counting.add_node("count", lambda _: {"count": 1, "messages": [HumanMessage("counted")]})
+    counting.add_edge(START, "count")
+    remembered = counting.compile(checkpointer=True)
+
+    async def count(state):
+        del state
+        return {"log": [{"count": (await remembered.ainvoke({"count": 1}))["count"]}]}
+
+    def count_now(state):
+        del state
+        return {"log": [{"count": remembered.invoke({"count": 1})["count"]}]}
+
+    def model(state):
+        asked = state["messages"][-1].content
+        calls = [
+            {"name": "tool", "args": {"n": n}, "id": f"{asked}{n}", "type": "tool_call"}
+            for n in range(2)
+        ]
+        return {"messages": [AIMessage("", tool_calls=calls, id=f"calls {asked}")]}
+
+    def tool(call):
+        answer = interrupt({"may I": call})
+        return {"messages": [ToolMessage(f"{answer}", tool_call_id=call["id"], id=call["id"])]}
+
+    builder = StateGraph(State)
+    builder.add_node("model", model)
+    builder.add_node("tool", tool)
+    builder.add_node("count", RunnableLambda(count_now, count))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges(
+        "model", lambda state: [Send("tool", c) for c in state["messages"][-1].tool_calls], ["tool"]
+    )
+    builder.add_edge("tool", "count")
+    return builder.compile(checkpointer=saver)
+
+
+class Counted(TypedDict):
+    count: Annotated[int, operator.add]
+    messages: Annotated[list[BaseMessage], add_messages]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_interrupts_resume_and_time_travel_are_as_with_the_stock_saver(
+    twin, call, durability
+):
+    """cases/checkpointer.md 14: several pending tool calls, a restart, forks; each durability."""
+    options = {"durability": durability}
+    graph = asking(twin)
+    first = await call(graph, "invoke", {"messages": [HumanMessage("a")]}, CONFIG, **options)
+    assert len(first["__interrupt__"]) == 2
+    one, two = (asked.id for asked in first["__interrupt__"])
+    await call(graph, "invoke", Command(resume={one: "yes"}), CONFIG, **options)
+    twin.restart()
+    graph = asking(twin)
+    state = await call(graph, "get_state", CONFIG, subgraphs=True)
+    assert len(state.interrupts) == 1
+    done = await call(graph, "invoke", Command(resume={two: "no"}), CONFIG, **options)
+    assert [m.content for m in done["messages"][-2:]] == ["yes", "no"]
+    assert done["log"] == [{"count": 1}]
+    second = await call(graph, "invoke", {"messages": [HumanMessage("b")]}, CONFIG, **options)
+    answers = {asked.id: "both" for asked in second["__interrupt__"]}
+    done = await call(graph, "invoke", Command(resume=answers), CONFIG, **options)
+    assert done["log"] == [{"count": 1}, {"count": 3}]
+    old = [state for state in await past(graph) if state.next]
+    for state in old[:3]:  # time travel: run on from an older checkpoint
+        await call(graph, "invoke", None, state.config, **options)
+        await call(graph, "get_state", CONFIG, subgraphs=True)
+    edit = {"messages": [HumanMessage("edited", id=old[-1].values["messages"][0].id)]} if (
+        old[-1].values.get("messages")
+    ) else {"log": [{"edited": 1}]}  # fmt: skip
+    forked = await call(graph, "update_state", old[-1].config, edit, as_node="count")
+    await call(graph, "invoke", {"messages": [HumanMessage("c")]}, forked, **options)
+    twin.assert_all_same()
+
+
+async def test_edits_in_place_do_not_reach_older_checkpoints(twin, call):
+    """cases/checkpointer.md 10: a node that edits old messages, 30 times over, nested and typed."""
+
+    def edit(state):
+        for place, message in enumerate(state["messages"]):
+            nested = message.additional_kwargs.setdefault("x", {"y": []})
+            nested["y"].append(len(state["messages"]))
+            nested["flag"] = [1, True, 1.0][len(nested["y"]) % 3]
+            if place % 2:
+                message.content = [{"type": "text", "text": f"{len(nested['y'])}"}]
+        return {"messages": [AIMessage(f"{len(state['messages'])}")]}
+
+    builder = StateGraph(State)
+    builder.add_node("edit", edit)
+    builder.add_edge(START, "edit")
+    graph = builder.compile(checkpointer=twin)
+    for turn in range(12):
+        given = {"messages": [HumanMessage(f"{turn}", id=f"h{turn}")]}
+        await call(graph, "invoke", given, CONFIG, durability="sync")
+    assert twin.assert_all_same() == 36
+
+
+class DeltaState(TypedDict):
+    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=3)]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_delta_channels_are_as_with_the_stock_saver(twin, call, durability):
+    """cases/checkpointer.md 2, 14: histories of delta channels, forks and restarts included."""
+
+    def build():
+        builder = StateGraph(DeltaState)
+        for name in ("left", "right"):
+            text = f"{name} {{}}".format
+            builder.add_node(
+                name, lambda s, text=text: {"messages": [AIMessage(text(len(s["messages"])))]}
+            )
+            builder.add_edge(START, name)
+        return builder.compile(checkpointer=twin)
+
+    graph = build()
+    for turn in range(5):
+        given = {"messages": [HumanMessage(f"{turn}", id=f"h{turn}")]}
+        await call(graph, "invoke", given, CONFIG, durability=durability)
+        if turn == 2:
+            twin.restart()
+            graph = build()
+    old = (await past(graph))[-3]
+    edits = [HumanMessage("edited", id="h0"), RemoveMessage("h1")]
+    config = await call(graph, "update_state", old.config, {"messages": edits[:1]}, as_node="left")
+    await call(graph, "invoke", {"messages": [HumanMessage("f")]}, config, durability=durability)
+    await call(graph, "update_state", CONFIG, {"messages": edits}, as_node="right")
+    assert (await call(graph, "get_state", CONFIG)).values["messages"]
+    await past(graph)
+    twin.assert_all_same()
+
+
+async def test_reordered_and_repeated_messages_come_back_so(twin, call):
+    """cases/checkpointer.md 10: a plain list in any order, with one message many times."""
+    message = AIMessage("one", id="1")
+    boards = [
+        [message, HumanMessage("two", id="2")],
+        [HumanMessage("two", id="2"), message, message],
+        [message] * 40,
+        [*(HumanMessage(f"{n}", id=f"{n % 7}") for n in range(60)), message],
+        [],
+        [HumanMessage(f"{n}", id=f"{n % 7}") for n in reversed(range(60))],
+    ]
+    given = iter(boards)
+    builder = StateGraph(State)
+    builder.add_node("post", lambda _: {"board": next(given)})
+    builder.add_edge(START, "post")
+    graph = builder.compile(checkpointer=twin)
+    for _ in boards:
+        await call(graph, "invoke", {"count": 1}, CONFIG, durability="sync")
+    shown = [state.values.get("board") for state in await past(graph) if not state.next]
+    assert shown[::-1] == boards
+    twin.assert_all_same()

@@ -1,0 +1,65 @@
+"""The README's code is what it says: short, and it runs."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = [
+    (section.split("\n", 1)[0], code)
+    for section in README.split("\n## ")
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+]
+TITLES = ["In a graph", "With a model node of your own", "In a chain", "Several users"]
+
+
+@pytest.fixture
+def openai_answers(httpserver, monkeypatch, tmp_path):
+    """A provider on the loopback that always gives the same answer; an empty working directory."""
+    httpserver.expect_request("/v1/chat/completions", method="POST").respond_with_json(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "gpt-4o-mini",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": "Hello, Ada."},
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+        }
+    )
+    monkeypatch.setenv("OPENAI_BASE_URL", httpserver.url_for("/v1"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    return httpserver
+
+
+def test_the_readme_has_these_examples():
+    """Each way to use it has one example, of at most ten lines."""
+    assert [title for title, _ in BLOCKS] == TITLES
+    assert all(len(code.strip().splitlines()) <= 10 for _, code in BLOCKS)
+
+
+@pytest.mark.parametrize(("title", "code"), BLOCKS, ids=TITLES)
+def test_an_example_runs(title, code, openai_answers, tmp_path):
+    """The code of an example runs as it stands, and what was said is in a session's file."""
+    names: dict[str, object] = {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*deprecated", category=DeprecationWarning)
+        exec(compile(code, f"README: {title}", "exec"), names)
+        if title == "With a model node of your own":
+            names["agent"].invoke(
+                {"messages": [("user", "I'm Ada.")]}, {"configurable": {"thread_id": "cli:ada"}}
+            )
+    texts = [path.read_text() for path in (tmp_path / "workspace" / "sessions").glob("*.jsonl")]
+    assert any("I'm Ada." in text or '"scope":["user","42"]' in text for text in texts)
+    assert title == "Several users" or any("Hello, Ada." in text for text in texts)

@@ -1,0 +1,65 @@
+"""The public names as a user's type checker sees them. Checked by mypy, never run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_type
+
+from langchain_nanomem import (
+    Consolidation,
+    MemoryConsolidator,
+    MemoryPrompt,
+    MemoryState,
+    MemoryStore,
+    Nanomem,
+    NanomemChatMessageHistory,
+    NanomemSaver,
+    Session,
+    SessionManager,
+    create_memory_node,
+    create_search_memory_tool,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import Runnable, RunnableConfig
+    from langchain_core.tools import BaseTool
+
+
+def sessions() -> None:
+    """Sessions and their manager."""
+    manager = SessionManager("workspace")
+    session = manager.get_or_create("cli:ada")
+    assert_type(session, Session)
+    session.add_message("user", "hello", timestamp="2026-05-08T13:56:00+00:00")
+    assert_type(session.get_history(max_messages=10), list[dict[str, Any]])
+    manager.save(session)
+    assert_type(manager.delete("cli:ada"), bool)
+    assert_type(manager.list_sessions(), list[dict[str, Any]])
+
+
+async def consolidation(model: BaseChatModel) -> None:
+    """The consolidator, in both colours."""
+    manager = SessionManager("workspace")
+    memory = MemoryStore("workspace", scope=("user", "42"))
+    consolidator = MemoryConsolidator(manager, memory, model, context_window_tokens=8_000)
+    session = manager.get_or_create("cli:ada")
+    assert_type(consolidator.maybe_consolidate_by_tokens(session), list[Consolidation])
+    assert_type(await consolidator.amaybe_consolidate_by_tokens(session), list[Consolidation])
+    assert_type(consolidator.estimate_prompt_tokens(session, system_prompt="hi"), int)
+    assert_type(consolidator.pick_consolidation_boundary(session, 100), tuple[int, int] | None)
+    assert_type(memory.read_long_term(), str)
+
+
+def graph(model: BaseChatModel, config: RunnableConfig, state: MemoryState) -> None:
+    """What goes into a graph or a chain."""
+    with Nanomem("workspace", model="extractive", scope="user") as memory:
+        assert_type(memory.checkpointer, NanomemSaver)
+        assert_type(memory.node(model), Runnable[Any, dict[str, Any]])
+        assert_type(memory.prompt, MemoryPrompt)
+        assert_type(memory.prompt.invoke(state, config), list[BaseMessage])
+        assert_type(memory.history("cli:ada"), NanomemChatMessageHistory)
+        assert_type(memory.history("cli:ada").messages, list[BaseMessage])
+        assert_type(memory.tools(), list[BaseTool])
+        create_memory_node(memory.consolidator, model=model)
+        create_search_memory_tool(memory.memory, memory.sessions)

@@ -1,0 +1,136 @@
+"""The shape of the package itself: what it exports, and which way its modules look."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import langchain_nanomem
+
+PACKAGE = Path(langchain_nanomem.__file__).parent
+TESTS = Path(__file__).parents[1]
+
+# A module imports only from those above it.
+ORDER = [
+    "errors",
+    "files",
+    "session",
+    "values",
+    "codec",
+    "journal",
+    "file_journal",
+    "records",
+    "elements",
+    "manager",
+    "history_log",
+    "history_search",
+    "memory_file",
+    "memory",
+    "token_estimate",
+    "vocabulary",
+    "tokens",
+    "dates",
+    "extractive",
+    "rendering",
+    "window",
+    "fitting",
+    "answers",
+    "alignment",
+    "conversation",
+    "merging",
+    "planning",
+    "applying",
+    "scopes",
+    "consolidation",
+    "prompt",
+    "history",
+    "pruning",
+    "checkpoint",
+    "node",
+    "tools",
+    "nanomem",
+    "demo",
+    "demo.locomo",
+    "demo.replay",
+    "demo.show",
+    "cli",
+]
+
+EXPORTS = [
+    "Consolidation",
+    "ConsolidationError",
+    "CorruptRecordError",
+    "FileJournal",
+    "Journal",
+    "MemoryConsolidator",
+    "MemoryPrompt",
+    "MemoryState",
+    "MemoryStore",
+    "Nanomem",
+    "NanomemChatMessageHistory",
+    "NanomemError",
+    "NanomemSaver",
+    "ScopeError",
+    "Session",
+    "SessionManager",
+    "SessionNotFoundError",
+    "TokenCounter",
+    "UnsupportedFormatError",
+    "create_memory_node",
+    "create_search_memory_tool",
+]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imported_modules(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("langchain_nanomem"):
+            module = (node.module or "").removeprefix("langchain_nanomem").removeprefix(".")
+            names = [alias.name for alias in node.names]
+            found |= {module} if module else set(names) & set(ORDER)
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            found |= {n.split(".", 1)[1] for n in names if n.startswith("langchain_nanomem.")}
+    return found
+
+
+def test_exports_are_exact_and_sorted():
+    """The public names are exactly these, and sorted."""
+    assert langchain_nanomem.__all__ == EXPORTS
+    assert sorted(EXPORTS) == EXPORTS
+    assert all(hasattr(langchain_nanomem, name) for name in EXPORTS)
+
+
+def test_the_order_names_every_module():
+    """No module stands outside of the order."""
+    modules = {module_name(path) for path in PACKAGE.rglob("*.py")} - {""}
+    assert modules == set(ORDER)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_imports_point_one_way(name):
+    """A module imports only from those above it in the order."""
+    path = PACKAGE / Path(*name.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    above = set(ORDER[: ORDER.index(name)])
+    assert imported_modules(path) <= above
+
+
+def test_every_test_says_what_it_holds():
+    """Each test has a docstring."""
+    silent = [
+        f"{path.name}: {node.name}"
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert silent == []
