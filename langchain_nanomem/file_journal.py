@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
-from urllib.parse import unquote
 
 from typing_extensions import override
 
@@ -29,18 +27,27 @@ from langchain_nanomem.files import (
 from langchain_nanomem.journal import (
     ORIGIN,
     Journal,
-    JournalInfo,
     Journals,
     Position,
     Reading,
     Record,
     ReplacedError,
 )
+from langchain_nanomem.journal_lines import (
+    REMEDY,
+    TAIL_BYTES,
+    ends_clean,
+    frame,
+    is_torn,
+    load_line,
+    sound_length,
+)
 from langchain_nanomem.session import utc_now
-from langchain_nanomem.values import dump_record, from_json, load_record
+from langchain_nanomem.session_files import SessionFiles
+from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
 logger = logging.getLogger(__name__)
@@ -57,61 +64,7 @@ class Damage(NamedTuple):
     """The number (from 1) and the bytes of each line that can't. A torn end counts as one."""
 
 
-# --- lines ------------------------------------------------------------------
-
-# A line that ends so is followed by another of the same append. It is what makes several
-# lines one: where the last of them is missing, none of them counts.
-_MORE = b',"_more":true}'
 _MARK_BYTES = 48
-_BOM = b"\xef\xbb\xbf"
-_FIRST = b'{"_type":"metadata"'
-
-
-def frame(records: Sequence[Record]) -> bytes:
-    """The lines of one append.
-
-    A metadata record at the end stands for itself: the records before it are complete
-    without it.
-    """
-    lines = [dump_record(record) for record in records]
-    last = max((i for i, r in enumerate(records) if r.get("_type") != "metadata"), default=-1)
-    joined = [line[:-1] + _MORE if i < last else line for i, line in enumerate(lines)]
-    return b"".join(line + b"\n" for line in joined)
-
-
-def sound_length(content: bytes) -> int:
-    """The length of `content` without what an interrupted append left at its end.
-
-    A last line that only lacks its line end, as editors leave it, is sound.
-    """
-    length = content.rfind(b"\n") + 1
-    if _is_record(content[length:]):
-        length = len(content)
-    while content.endswith((_MORE, _MORE + b"\n"), 0, length):
-        length = content.rfind(b"\n", 0, length - 1) + 1
-    return length
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        return isinstance(from_json(line.removeprefix(_BOM)), dict)
-    except ValueError:
-        return False
-
-
-def is_torn(rest: bytes, *, is_whole_file: bool) -> bool:
-    """Whether what follows the sound lines is what an interrupted append leaves.
-
-    That is the beginning of a record, perhaps with the zeros that some file systems fill in
-    after a power loss. A whole file must begin as journals do, with a metadata record: what
-    can't be read must not pass for empty.
-    """
-    head = b"".join(rest.rstrip(b"\0")[:1024].split())[: len(_FIRST)]
-    start = _FIRST if is_whole_file else _FIRST[:2]
-    return head.startswith(start) or start.startswith(head)
-
-
-# --- files ------------------------------------------------------------------
 
 
 class FileJournal(Journal):
@@ -134,11 +87,10 @@ class FileJournal(Journal):
         if fsync not in {"record", "put", "none"}:
             raise ValueError(f'fsync must be "record", "put" or "none", not {fsync!r}')
         self.workspace = Path(workspace)
-        self._sessions = self.workspace / "sessions"
+        self._files = SessionFiles(self.workspace / "sessions")
         self._tombstones = self.workspace / ".deleted"
         self._locks = LockDirectory(self.workspace / ".locks")
         self._fsync = fsync
-        self._adopted: set[str] = set()
 
     def __repr__(self) -> str:
         return f"FileJournal({str(self.workspace)!r})"
@@ -149,14 +101,7 @@ class FileJournal(Journal):
 
     def path(self, key: str) -> Path:
         """The file of `key`, whether it exists or not."""
-        path = self._sessions / f"{file_stem(key)}.jsonl"
-        if key in self._adopted:
-            return path
-        self._yield_place(key, path)
-        if not path.exists():
-            return self._adopt_legacy(key, path)
-        self._adopted.add(key)
-        return path
+        return self._files.path(key)
 
     @override
     def append(
@@ -221,7 +166,7 @@ class FileJournal(Journal):
                 return False
             self._bury(key, path)
             path.unlink()
-            self._adopted.discard(key)
+            self._files.removed(key)
             sync_directory(path.parent)
         return True
 
@@ -234,12 +179,7 @@ class FileJournal(Journal):
 
     @override
     def list(self) -> Journals:
-        found: Journals = []
-        for path in self._files():
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                if path.is_file() and not path.is_symlink():
-                    found.append(_info(path))
-        return sorted(found, key=lambda info: info.key)
+        return self._files.infos()
 
     def read_damaged(self, key: str) -> Damage:
         """What can still be read of a journal, and what can't. Changes nothing."""
@@ -282,15 +222,6 @@ class FileJournal(Journal):
     def _tombstone(self, key: str) -> Path:
         return self._tombstones / hashlib.sha256(key.encode()).hexdigest()[:40]
 
-    def _files(self) -> Iterator[Path]:
-        try:
-            paths = [*self._sessions.iterdir()]  # glob would take what it can't read for empty
-        except FileNotFoundError:
-            return
-        for path in paths:
-            if path.suffix == ".jsonl" and not path.name.startswith("."):
-                yield path
-
     def _is_abandoned(self, key: str, fd: int, size: int) -> bool:
         """Whether nobody is writing what stands at the end of a file of `size` bytes.
 
@@ -300,102 +231,6 @@ class FileJournal(Journal):
             if self._locks.is_held(file_stem(key)):
                 return False
         return os.fstat(fd).st_size == size
-
-    def _yield_place(self, key: str, path: Path) -> None:
-        """Move a file of nanobot away whose name is, by its key, that of another session."""
-        owner = _owner(path)
-        if owner in {None, key}:
-            return
-        own = self._sessions / f"{file_stem(str(owner))}.jsonl"
-        if own.exists():
-            raise OSError(
-                f"{path} and {own} both say that they are the session {owner!r}. "
-                "Move one of them away."
-            )
-        with contextlib.suppress(FileNotFoundError):  # another process did the same
-            path.rename(own)
-
-    def _adopt_legacy(self, key: str, path: Path) -> Path:
-        """Give a file of nanobot, whose names are less exact, the name of its key."""
-        legacy = self._sessions / f"{_legacy_stem(key)}.jsonl"
-        if legacy == path or _owner(legacy) != key:
-            return path
-        try:
-            return legacy.rename(path)
-        except FileNotFoundError:  # another process did the same
-            return path
-        except OSError:  # a read-only place: it is read where it lies
-            return legacy
-
-
-def load_line(line: bytes, path: Path, line_number: Callable[[], int]) -> Record:
-    """The record of a line of `path`, without the mark of an append of several.
-
-    Args:
-        line: The line, without its end.
-        path: For the error.
-        line_number: Called for the number of the line, only where it is needed.
-
-    Raises:
-        CorruptRecordError: The line is no record.
-    """
-    try:
-        record = load_record(line.removeprefix(_BOM))
-    except ValueError as error:
-        reason = f"not a record that can be read ({error})"
-        raise CorruptRecordError(path, line_number(), reason, _REMEDY) from error
-    record.pop("_more", None)
-    return record
-
-
-_REMEDY = (
-    "`nanomem doctor --repair` keeps the good records and puts the damaged file aside; or mend "
-    "the line with an editor."
-)
-
-
-def _info(path: Path) -> JournalInfo:
-    stat = path.lstat()
-    first: Record = {}
-    with contextlib.suppress(PermissionError):  # the others are to be listed all the same
-        first = _first_record(path)
-    moment = datetime.fromtimestamp(stat.st_mtime, UTC)
-    key = _named_key(first, path) or unquote(path.stem)
-    return JournalInfo(key, first, moment, stat.st_size, str(path))
-
-
-def _first_record(path: Path) -> Record:
-    """The first record, or {} where it can't be read; listing must not fail for one file."""
-    with _opened(path, os.O_RDONLY) as fd, os.fdopen(fd, "rb", closefd=False) as file:
-        line = file.readline()
-    try:
-        return load_record(line.removeprefix(_BOM))
-    except ValueError:
-        return {}
-
-
-def _owner(path: Path) -> str | None:
-    """The key that a file itself names; None where it is missing or names none."""
-    try:
-        return _named_key(_first_record(path), path)
-    except FileNotFoundError:
-        return None
-
-
-def _named_key(first: Record, path: Path) -> str | None:
-    if first.get("_type") != "metadata":
-        return None
-    if isinstance(key := first.get("key"), str) and key:
-        return key
-    key = unquote(path.stem)
-    if key != path.stem and file_stem(key) == path.stem:
-        return key  # a name of ours
-    # nanobot's first versions wrote no key; this is how it made one of the file's name
-    return path.stem.replace("_", ":", 1)
-
-
-def _legacy_stem(key: str) -> str:
-    return re.sub(r'[<>:"/\\|?*\0]', "_", key)[:200] or "_"
 
 
 @contextlib.contextmanager
@@ -450,20 +285,15 @@ def _line_number(fd: int, offset: int) -> int:
     return read_at(fd, 0, offset).count(b"\n") + 1
 
 
-def _ends_clean(fd: int) -> bool:
-    size = os.fstat(fd).st_size
-    tail = read_at(fd, max(0, size - len(_MORE) - 1))
-    return not tail or (tail.endswith(b"\n") and tail != _MORE + b"\n")
-
-
 def _sound_end(fd: int, path: Path) -> int:
     """Where the sound part of a file ends.
 
     Raises:
         CorruptRecordError: What is behind it is no torn record but something foreign.
     """
-    if _ends_clean(fd):
-        return os.fstat(fd).st_size
+    size = os.fstat(fd).st_size
+    if ends_clean(read_at(fd, max(0, size - TAIL_BYTES))):
+        return size
     return _sound_length(fd, path, 0, read_at(fd, 0))
 
 
@@ -473,5 +303,5 @@ def _sound_length(fd: int, path: Path, offset: int, content: bytes) -> int:
     end = offset + length
     if not is_torn(content[length:], is_whole_file=not end):
         number = _line_number(fd, end)
-        raise CorruptRecordError(path, number, "what stands at the end is no record", _REMEDY)
+        raise CorruptRecordError(path, number, "what stands at the end is no record", REMEDY)
     return length

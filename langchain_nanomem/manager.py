@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import threading
 from collections import OrderedDict
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from langchain_nanomem.codec import encode, stamped
@@ -15,31 +13,30 @@ from langchain_nanomem.elements import Elements, ElementWriter
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal, Record, ReplacedError
-from langchain_nanomem.records import FORMAT_VERSION, SessionRecords, copy_record, digest
+from langchain_nanomem.records import SessionRecords, copy_record, digest
 from langchain_nanomem.session import Session, parse_timestamp, utc_now
+from langchain_nanomem.session_sync import (
+    DELETED,
+    begin_anew,
+    catch_up,
+    changed_metadata,
+    check_unchanged,
+    is_same,
+    load,
+    merge,
+    metadata_record,
+)
 from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
     from langchain_core.messages import BaseMessage
 
     from langchain_nanomem.journal import Reading
 
 _RESERVED = ("_type", "_n", "_more")
-
-
-class _Origin(NamedTuple):
-    """What the journal held when a session was last read or written."""
-
-    existed: bool
-    uid: str | None
-    view: list[int]
-    pointer: int
-    metadata: bytes
-    updated_at: datetime
 
 
 class SessionManager:
@@ -83,16 +80,18 @@ class SessionManager:
             session = self._live.get(key)
             if session is None:
                 session = self._live[key] = Session(key)
-                _load(session, records)
+                load(session, records)
             elif session._origin is not None:
-                _catch_up(session, records)
+                catch_up(session, records)
             self._recent[key] = (records, session)
             return session
 
     def save(self, session: Session) -> None:
-        """Append what is new in `session`: messages, pointer, metadata. All of it, or nothing.
+        """Append what is new in `session`: messages, pointer, metadata.
 
-        What others appended meanwhile comes before it, in `session` too.
+        The messages are appended all or not at all. Where the process is killed between them
+        and the rest, they are there with the pointer and the metadata as they were before.
+        What others appended meanwhile comes before them, in `session` too.
 
         Raises:
             ValueError: An older message was changed or removed, a message can't be stored,
@@ -104,16 +103,16 @@ class SessionManager:
             self._check_same(session, records)
             if session._cleared:
                 self.erase(session.key)
-                _begin_anew(session, records)
-            _check_unchanged(session, records)
+                begin_anew(session, records)
+            check_unchanged(session, records)
             fresh = session.messages[session._saved :]
             if fresh and records.is_thread:
                 raise ValueError(_BELONGS_TO_GRAPH.format(key=session.key))
             lines = self._message_lines(records, fresh)
-            metadata = _changed_metadata(session, records)
+            metadata = changed_metadata(session, records)
             if lines or metadata != records.header:
                 self.commit(records, [*lines, metadata])
-            _merge(session, records, len(fresh))
+            merge(session, records, len(fresh))
         with self._guard:
             self._live.setdefault(session.key, session)
 
@@ -156,7 +155,7 @@ class SessionManager:
             self.invalidate(key)
             deleted = self.journal.delete(key)
             if deleted and session is not None:
-                session._origin = _DELETED
+                session._origin = DELETED
             return deleted
 
     # --- for chat history, graphs and consolidation ---
@@ -184,7 +183,7 @@ class SessionManager:
         """
         if not records.exists and new[0].get("_type") != "metadata":
             heads = [record for record in new if record.get("_type") == "metadata"]
-            new = [*(heads or [_metadata(records, utc_now())]), *new]
+            new = [*(heads or [metadata_record(records, utc_now())]), *new]
         end = self.journal.append(records.key, new, expected_end=records.end, durable=durable)
         # Not read again: an error now would make the caller write the same once more.
         records.fold(map(copy_record, new), end)
@@ -196,7 +195,7 @@ class SessionManager:
 
     def header(self, records: SessionRecords) -> Record:
         """The metadata record that says what holds now."""
-        return _metadata(records, utc_now())
+        return metadata_record(records, utc_now())
 
     def append_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append LangChain messages to a session that is no graph's thread, in one write.
@@ -213,7 +212,7 @@ class SessionManager:
             fresh = _without_known(records, messages)
             if fresh:
                 lines = self._message_lines(records, fresh)
-                self.commit(records, [*lines, _metadata(records, utc_now())])
+                self.commit(records, [*lines, metadata_record(records, utc_now())])
 
     def record_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append those of a graph's messages that the journal has not; others stay as they are."""
@@ -235,7 +234,7 @@ class SessionManager:
             with self.writing(key) as records:
                 bound = records.scope
                 if bound is None:
-                    header = {**_metadata(records, utc_now()), "scope": list(scope)}
+                    header = {**metadata_record(records, utc_now()), "scope": list(scope)}
                     self.commit(records, [header])
                     return
         if bound != scope:
@@ -255,7 +254,7 @@ class SessionManager:
         """Empty the session on disk: messages, checkpoints and all; who it belongs to stays."""
         with self.writing(key) as records:
             if records.exists:
-                header = _metadata(SessionRecords(key, self._message_record), utc_now())
+                header = metadata_record(SessionRecords(key, self._message_record), utc_now())
                 kept = records.header.keys() & {"scope", "metadata"}
                 header |= {name: records.header[name] for name in kept}
                 self.journal.rewrite(key, [header], erase=True)
@@ -301,22 +300,17 @@ class SessionManager:
                 f"session {session.key!r} exists already: get it from get_or_create, not from "
                 "Session(). Nothing was written."
             )
-        if origin is not None and origin.existed and not _is_same(origin, records):
+        if origin is not None and origin.existed and not is_same(origin, records):
             raise SessionNotFoundError(
                 f"session {session.key!r} was deleted while this object of it was held. Nothing "
                 "was written; get_or_create gives a new one."
             )
 
 
-_DELETED = _Origin(True, "deleted", [], 0, b"", utc_now())  # noqa: FBT003 - a record of fields
 _BELONGS_TO_GRAPH = (
     "session {key!r} is a graph's thread: its messages are those of the graph's state. "
     "Change them with graph.update_state(config, {{'messages': [...]}}). Nothing was written."
 )
-
-
-def _is_same(origin: _Origin, records: SessionRecords) -> bool:
-    return records.exists and origin.uid in {None, records.uid}
 
 
 def _checked(records: SessionRecords, place: int, record: Record) -> Record:
@@ -350,145 +344,6 @@ def _without_known(records: SessionRecords, messages: Sequence[BaseMessage]) -> 
                 "messages are never changed. Give the new one another id, or none."
             )
     return list(fresh.values())
-
-
-def _metadata(records: SessionRecords, updated_at: datetime) -> Record:
-    """The metadata record that says what holds now."""
-    header = records.header
-    created_at = records.moment("created_at") or updated_at
-    return {
-        "_type": "metadata",
-        "v": FORMAT_VERSION,
-        "key": records.key,
-        "uid": header.get("uid") or secrets.token_hex(4),
-        "created_at": created_at.isoformat(),
-        "updated_at": updated_at.astimezone(UTC).isoformat(),
-        "last_consolidated": records.pointer(records.view()),
-    }
-
-
-def _changed_metadata(session: Session, records: SessionRecords) -> Record:
-    """The metadata record with what was changed in `session` since it was read or written."""
-    origin = session._origin
-    header = _metadata(records, session.updated_at)
-    if not records.exists:
-        header["created_at"] = session.created_at.astimezone(UTC).isoformat()
-    if session.last_consolidated != (origin.pointer if origin else 0):
-        header["last_consolidated"] = _checked_pointer(session, records)
-    if dump_record(session.metadata) != (origin.metadata if origin else b"{}"):
-        if not isinstance(session.metadata, dict):
-            raise ValueError(
-                f"metadata of session {session.key!r} must be a dictionary, not "
-                f"{session.metadata!r:.80}. Nothing was written."
-            )
-        header["metadata"] = session.metadata
-    if session.scope is not None:
-        header["scope"] = list(session.scope)
-    return {**records.header, **header}
-
-
-def _checked_pointer(session: Session, records: SessionRecords) -> int:
-    pointer, count = session.last_consolidated, len(session.messages)
-    if type(pointer) is not int or not 0 <= pointer <= count:
-        raise ValueError(
-            f"last_consolidated of session {session.key!r} must be a number of its {count} "
-            f"messages, not {pointer!r}. Nothing was written."
-        )
-    if pointer > session._saved < len(records.view()):
-        return session._saved  # what others wrote comes before the new ones: it is in no memory
-    return pointer
-
-
-def _begin_anew(session: Session, records: SessionRecords) -> None:
-    """Note that what `session` was before it was cleared is erased."""
-    session._cleared = False
-    if session._origin is not None:
-        session._origin = session._origin._replace(uid=records.uid, view=[], pointer=0)
-
-
-def _check_unchanged(session: Session, records: SessionRecords) -> None:
-    origin = session._origin
-    saved = session._saved
-    numbers = origin.view[:saved] if origin else []
-    known = [records.message(number) for number in numbers if number in records.elements]
-    if session.messages[:saved] == known:
-        return
-    for place, number in enumerate(numbers):
-        if (
-            place >= len(session.messages)
-            or number not in records.elements
-            or _differ(session.messages[place], records.message(number))
-        ):
-            raise ValueError(
-                f"message {place} of session {session.key!r} was changed or removed after it was "
-                "saved: messages are only ever appended. Nothing was written; invalidate() the "
-                "session to get it back, or clear() it to start anew."
-            )
-
-
-def _differ(record: Record, saved: Record) -> bool:
-    """Whether two records do; NaN differs from itself, but not as it is written."""
-    return record != saved and dump_record(record) != dump_record(saved)
-
-
-def _note(session: Session, records: SessionRecords, view: list[int]) -> None:
-    session.created_at = records.moment("created_at") or session.created_at
-    session.updated_at = records.moment("updated_at") or session.updated_at
-    session.last_consolidated = records.pointer(view)
-    session.scope = records.scope
-    session._saved = len(view)
-    session._origin = _Origin(
-        records.exists,
-        records.uid,
-        view,
-        session.last_consolidated,
-        dump_record(session.metadata),
-        session.updated_at,
-    )
-
-
-def _load(session: Session, records: SessionRecords) -> None:
-    """Fill `session` with what the journal holds."""
-    view = records.view()
-    session.messages[:] = [copy_record(records.message(number)) for number in view]
-    session.metadata = _program_metadata(records)
-    _note(session, records, view)
-
-
-def _program_metadata(records: SessionRecords) -> Record:
-    """What the program keeps with the session; {} where another one wrote no dictionary."""
-    kept = records.header.get("metadata")
-    return copy_record(kept) if isinstance(kept, dict) else {}
-
-
-def _catch_up(session: Session, records: SessionRecords) -> None:
-    """Take in what others wrote, into a session in which nothing was changed meanwhile."""
-    origin = session._origin
-    unchanged = (
-        len(session.messages) == session._saved
-        and session.last_consolidated == origin.pointer
-        and dump_record(session.metadata) == origin.metadata
-    )
-    if unchanged and not session._cleared:
-        if origin.existed and _is_same(origin, records):
-            _merge(session, records, 0)
-        else:
-            _load(session, records)
-
-
-def _merge(session: Session, records: SessionRecords, own: int) -> None:
-    """Note that `own` messages at the end were written, and take in those of others before."""
-    view = records.view()
-    saved = session._saved
-    known = session._origin.view[:saved] if session._origin else []
-    if view[:saved] != known:  # a graph went on from another branch
-        _load(session, records)
-        return
-    others = [copy_record(records.message(number)) for number in view[saved : len(view) - own]]
-    session.messages[saved:saved] = others
-    if "metadata" in records.header:
-        session.metadata = _program_metadata(records)
-    _note(session, records, view)
 
 
 def _named(scope: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.answers import Answer, Prompt, build_prompt
+from langchain_nanomem.answers import SAVE_MEMORY, Answer, Prompt, build_prompt
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.extractive import Utterance, summarize_extractively
 from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
@@ -109,7 +109,7 @@ class Planner:
 
     def _room_tokens(self, memory: str) -> int:
         empty = build_prompt(self._prompt, memory, "")
-        room = self._budget - self._counter(empty)
+        room = self._budget - self._counter(empty) - self._counter.count_tools([SAVE_MEMORY])
         memory_tokens = self._counter.count_text(memory)
         if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:
             raise ConsolidationError(

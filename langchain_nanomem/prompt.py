@@ -186,7 +186,8 @@ def _read(given: Any, config: RunnableConfig) -> _Given:
 def _writer(configurable: Mapping[str, Any]) -> Literal["prompt", "chain", "program"]:
     if "message_history" in configurable:
         return "chain"
-    return "program" if configurable.get("thread_id") is None else "prompt"
+    in_graph = configurable.get("thread_id") is not None or "checkpoint_ns" in configurable
+    return "prompt" if in_graph else "program"
 
 
 def _field(state: Any, name: str) -> Any:

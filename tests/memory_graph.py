@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import BaseMessage, convert_to_messages
@@ -14,6 +13,8 @@ from langgraph.graph import START, StateGraph
 from langchain_nanomem import MemoryState, Nanomem
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from langgraph.graph.state import CompiledStateGraph
 
 KEY = "sk-loopback-0b6f5d2c9a"

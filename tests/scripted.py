@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,15 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from langchain_nanomem.consolidation import MemoryConsolidator
+from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.memory import MemoryStore
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from langchain_nanomem.consolidation import Consolidation
     from langchain_nanomem.session import Session
 
 BEGIN = datetime(2026, 5, 8, 13, 0, tzinfo=UTC)
@@ -69,7 +76,13 @@ class ScriptedChatModel(BaseChatModel):
     def bind_tools(self, tools: Any, *, tool_choice: Any = None, **kwargs: Any) -> Any:
         return self.bind(tools=tools, tool_choice=tool_choice, **kwargs)
 
-    def _generate(self, messages, stop=None, run_manager=None, **kwargs):  # noqa: ARG002 - its base's form
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: Any = None,  # noqa: ARG002 - its base's form
+        run_manager: Any = None,  # noqa: ARG002 - its base's form
+        **kwargs: Any,
+    ) -> ChatResult:
         self.prompts.append(messages)
         self.options.append(kwargs)
         reply = self.replies[min(self.calls, len(self.replies)) - 1]
@@ -79,3 +92,44 @@ class ScriptedChatModel(BaseChatModel):
             raise reply
         message = AIMessage(reply) if isinstance(reply, str) else reply.model_copy(deep=True)
         return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def consolidator_of(
+    path: Path, *replies: Any, window: int = 200, **options: Any
+) -> MemoryConsolidator:
+    """A consolidator of a workspace, as a process has it that starts now.
+
+    Messages count 100 tokens each, and all of the window is the budget, unless `options` say
+    otherwise.
+    """
+    model = options.pop("model", ScriptedChatModel(replies=list(replies) or [save_memory()]))
+    exact: dict[str, Any] = {
+        "max_completion_tokens": 0,
+        "safety_margin_tokens": 0,
+        "token_counter": flat_tokens,
+    }
+    return MemoryConsolidator(
+        SessionManager(path),
+        MemoryStore(path),
+        model,
+        context_window_tokens=window,
+        **(exact | options),
+    )
+
+
+def consolidate_in(colour: str) -> Callable[..., list[Consolidation]]:
+    """A function that consolidates a session, or compacts it, in the "sync" or "async" colour."""
+
+    def run(
+        consolidator: MemoryConsolidator,
+        session: Any,
+        *,
+        how: str = "maybe_consolidate_by_tokens",
+        **options: Any,
+    ) -> list[Consolidation]:
+        if colour == "sync":
+            done: list[Consolidation] = getattr(consolidator, how)(session, **options)
+            return done
+        return asyncio.run(getattr(consolidator, f"a{how}")(session, **options))
+
+    return run

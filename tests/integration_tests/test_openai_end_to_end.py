@@ -7,9 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from langchain_core.messages import convert_to_messages
@@ -18,6 +17,9 @@ from openai_server import OpenAIServer, save_memory
 
 import langchain_nanomem
 from langchain_nanomem import MemoryStore, TokenCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TURNS = 30
 BUDGET_TOKENS = 900
@@ -142,7 +144,7 @@ def _assert_old_thread_goes_on(
     now = _talk(server, workspace, THREAD, colour, "What is my boat called?")
     assert now == [*contents, "What is my boat called?", "It is called Halcyon."]
     assert len(server.requests[MEMORY]) == asked
-    assert len(server.requests[AGENT][-1]["messages"]) < 10
+    assert len(server.requests[AGENT][-1]["messages"]) < len(contents) // 3
 
 
 def _assert_bounds(server: OpenAIServer, workspace: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
@@ -30,6 +29,9 @@ from openai_server import USAGE, OpenAIServer, Reply, Scripted, pieces, refused,
 from werkzeug import Response
 
 from langchain_nanomem import MemoryState, Nanomem, SessionManager
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 WINDOW_TOKENS, BUDGET_TOKENS = 2_400, 2_000
 PADDING = "river stone " * 70
@@ -185,7 +187,7 @@ FAILURES: dict[str, tuple[Scripted, int]] = {
 
 @pytest.mark.parametrize("kind", FAILURES)
 async def test_failures(chat: Chat, server: OpenAIServer, kind: str) -> None:
-    """cases/consolidation.md 14, 16–18: two failures move nothing, the third keeps all raw."""
+    """cases/consolidation.md 14, 16, 17, 18: two failures move nothing, the third keeps all raw."""
     reply, requests = FAILURES[kind]
     server.script(MEMORY, reply)
     for _ in range(2):
@@ -358,3 +360,25 @@ def _looks_up(body: dict[str, Any]) -> Scripted:
     number = last["content"].split()[1]
     places = [("a", '{"place": "Oslo"}'), ("b", '{"place": "Rome"}')]
     return Reply(calls=tuple((f"call_{number}{end}", "look_up", args) for end, args in places))
+
+
+async def test_smaller_window(
+    open_chat: Callable[..., Chat], server: OpenAIServer, tmp_path: Path
+) -> None:
+    """A thread that outgrew a model with a smaller window goes in parts; no request is too long.
+
+    Nor are those with which it is asked, their tool's schema counted.
+    """
+    large = Nanomem(tmp_path, model="extractive", context_window_tokens=100_000)
+    graph = build_graph(large, chat_model(server.url, AGENT))
+    server.script(AGENT, "Yes.")
+    for number in range(60):
+        graph.invoke({"messages": [("user", f"Question {number}? {PADDING[:200]}")]}, config_of())
+    chat = open_chat()
+    await chat.turn("And now?")
+    requests = server.requests[MEMORY]
+    assert len(requests) > 1
+    assert max(map(chat.tokens, [*requests, server.requests[AGENT][-1]])) <= BUDGET_TOKENS
+    shown = "".join(body["messages"][-1]["content"] for body in requests)
+    gone = [m.content for m in chat.state()[: chat.pointer()] if m.type == "human"]
+    assert [text.split("?")[0] for text in gone if text.strip() not in shown] == []

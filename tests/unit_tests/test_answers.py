@@ -11,10 +11,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.constants import TAG_NOSTREAM
+from scripted import ScriptedChatModel, save_memory
 
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, ask, build_prompt
 from langchain_nanomem.errors import ConsolidationError
-from scripted import ScriptedChatModel, save_memory
 
 QUESTION = [HumanMessage("the question")]
 GOOD = {"history_entry": "moved to Berlin", "memory_update": "- lives in Berlin"}
@@ -48,7 +48,7 @@ def called(args, **fields):
     return AIMessage("", **fields).model_copy(update={"tool_calls": [call]})
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """As providers' clients raise it."""
 
     def __init__(self, **fields):
@@ -61,11 +61,11 @@ class Response:
 
 
 REFUSALS = [
-    Refused(status_code=400),
-    Refused(status_code=422),
-    Refused(status_code=404),
-    Refused(code=400),
-    Refused(response=Response()),
+    RefusedError(status_code=400),
+    RefusedError(status_code=422),
+    RefusedError(status_code=404),
+    RefusedError(code=400),
+    RefusedError(response=Response()),
     NotImplementedError("no tool_choice"),
     ValueError("no tool_choice"),
 ]
@@ -99,9 +99,7 @@ FORMS = {
     ),
     "function call": AIMessage(
         "",
-        additional_kwargs={
-            "function_call": {"name": "save_memory", "arguments": json.dumps(GOOD)}
-        },
+        additional_kwargs={"function_call": {"name": "save_memory", "arguments": json.dumps(GOOD)}},
     ),
     "block": AIMessage(
         [
@@ -291,7 +289,9 @@ def test_where_forcing_is_refused_the_model_is_asked_freely(asked, refusal):
 
 
 @pytest.mark.parametrize(
-    "error", [TimeoutError("slow"), Refused(status_code=500), Refused(status_code=429)], ids=repr
+    "error",
+    [TimeoutError("slow"), RefusedError(status_code=500), RefusedError(status_code=429)],
+    ids=repr,
 )
 def test_another_error_is_a_failure_at_once(asked, error):
     """cases/consolidation.md 17: a model that is down is not asked again in another form."""
@@ -314,7 +314,7 @@ def test_text_in_place_of_the_call_is_a_failure_in_the_end(asked):
 
 def test_all_forms_refused_is_a_failure_that_names_the_last(asked):
     """cases/consolidation.md 14: the refusal is the failure's cause."""
-    refusal = Refused(status_code=400)
+    refusal = RefusedError(status_code=400)
     with pytest.raises(ConsolidationError) as raised:
         asked(model_of(refusal))
     assert raised.value.__cause__ is refusal
@@ -359,7 +359,7 @@ class NoChoice(ScriptedChatModel):
 
 
 class OddTools(ScriptedChatModel):
-    def bind_tools(self, tools, **kwargs):
+    def bind_tools(self, tools, **kwargs):  # noqa: ARG002 - its base's form
         raise RuntimeError("not with this model")
 
 

@@ -1,62 +1,41 @@
-"""When it consolidates, what, how far, and what is in the files afterwards."""
+"""When it consolidates, how far, and what is in the files afterwards."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import functools
 from itertools import count as counting
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-from langchain_core.tools import tool
+from scripted import (
+    consolidate_in,
+    consolidator_of,
+    save_memory,
+    talk,
+)
 
 from langchain_nanomem.codec import decode
 from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
-from langchain_nanomem.errors import ConsolidationError, ScopeError
 from langchain_nanomem.manager import SessionManager
-from langchain_nanomem.memory import MemoryStore
-from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.window import live_window
-from scripted import ScriptedChatModel, flat_tokens, save_memory, talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 KEY = "cli:user"
-EXACT = {"max_completion_tokens": 0, "safety_margin_tokens": 0}
 
 
 @pytest.fixture
 def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes a consolidator of one workspace, whose messages count 100 tokens each."""
-
-    def make(*replies: Any, window: int = 200, **options: Any) -> MemoryConsolidator:
-        model = options.pop("model", ScriptedChatModel(replies=list(replies) or [save_memory()]))
-        options = EXACT | {"token_counter": flat_tokens} | options
-        return MemoryConsolidator(
-            SessionManager(tmp_path),
-            MemoryStore(tmp_path),
-            model,
-            context_window_tokens=window,
-            **options,
-        )
-
-    return make
+    """Makes consolidators of one workspace, as several processes would have them."""
+    return functools.partial(consolidator_of, tmp_path)
 
 
 @pytest.fixture(params=["sync", "async"])
 def run(request) -> Callable[..., list[Consolidation]]:
     """Consolidates, or compacts, in one colour."""
-
-    def run(consolidator, session, *, how="maybe_consolidate_by_tokens", **options):
-        if request.param == "sync":
-            return getattr(consolidator, how)(session, **options)
-        return asyncio.run(getattr(consolidator, f"a{how}")(session, **options))
-
-    return run
+    return consolidate_in(request.param)
 
 
 def session_of(consolidator, letters="", key=KEY):
@@ -72,7 +51,7 @@ def shown(model):
     return [prompt[1].content for prompt in model.prompts]
 
 
-# --- when ---
+# --- when, and how far ---
 
 
 @pytest.mark.parametrize(
@@ -223,7 +202,7 @@ def test_only_a_system_message_and_a_turn_is_nothing_to_do(make, run):
     ],
 )
 def test_the_boundary_of_a_session(make, letters, pointer, tokens, expected):
-    """cases/consolidation.md 4, 5: counted by the consolidator's own counter, from the pointer on."""
+    """cases/consolidation.md 4, 5: counted by the consolidator's counter, from the pointer on."""
     consolidator = make()
     session = session_of(consolidator, letters)
     session.last_consolidated = pointer
@@ -319,382 +298,3 @@ def test_an_image_leaves_a_mark_and_stays_in_the_session(make, run):
     run(consolidator, session)
     assert "my cat\n[image: image/png, 30 kB]" in shown(consolidator.model)[0]
     assert session.messages[0]["content"][1] == block
-
-
-# --- ranges larger than the model's window ---
-
-
-def facts(consolidator):
-    """77 messages with 40 facts: 38 turns and a last question."""
-    session = session_of(consolidator)
-    for i in range(38):
-        more = f" and fact-{38 + i}-here" if i < 2 else ""
-        session.add_message("user", f"Please note fact-{i}-here{more}. " + "Some more words. " * 6)
-        session.add_message("assistant", f"Noted number {i}. " + "It was a pleasure. " * 6)
-    session.add_message("user", "What do you know?")
-    return session
-
-
-@pytest.mark.parametrize("window", [1_000, 700, 4_000])
-def test_every_message_of_a_large_range_is_shown_once(make, run, window):
-    """cases/consolidation.md 20: 77 messages with 40 facts, in chunks; each shown, none twice."""
-    consolidator = make(window=window, token_counter=None, max_rounds=100)
-    session = facts(consolidator)
-    assert len(session.messages) == 77
-    done = run(consolidator, session, how="compact")
-    assert len(done) > 1
-    text = "\n".join(shown(consolidator.model))
-    assert all(text.count(f"fact-{i}-here") == 1 for i in range(40))
-    assert all(text.count(f"Noted number {i}.") == 1 for i in range(38))
-    assert session.last_consolidated == 76
-    assert "left out" not in text
-
-
-def test_no_question_is_larger_than_the_budget(make, run):
-    """cases/consolidation.md 20: each chunk fits the model's window with the memory beside it."""
-    consolidator = make(window=1_500, token_counter=None, max_rounds=100)
-    consolidator.memory.write_long_term("- a fact of the past\n" * 40)
-    run(consolidator, facts(consolidator), how="compact")
-    counter = TokenCounter()
-    assert all(counter(prompt) <= consolidator.budget_tokens for prompt in consolidator.model.prompts)
-
-
-def test_a_bounded_number_of_chunks_is_taken_at_once(make, run):
-    """cases/consolidation.md 20: the rest is taken at later turns, nothing is skipped."""
-    consolidator = make(window=1_000, token_counter=None, max_rounds=2)
-    session = facts(consolidator)
-    taken = []
-    while done := run(consolidator, session):
-        assert len(done) <= 2
-        taken += ranges(done)
-    assert len(taken) > 2
-    assert [start for start, _ in taken] == [0, *(end for _, end in taken[:-1])]
-    assert consolidator.estimate_prompt_tokens(session) < 1_000
-
-
-def test_an_over_long_message_is_shown_by_head_and_tail(make, run):
-    """cases/consolidation.md 20: marked as such, and whole in the session."""
-    consolidator = make(window=2_000, token_counter=None)
-    session = session_of(consolidator)
-    session.add_message("user", "HEAD " + "word " * 20_000 + "TAIL")
-    talk(session, "AU")
-    assert run(consolidator, session)
-    question = shown(consolidator.model)[0]
-    assert "HEAD word" in question
-    assert "word TAIL" in question
-    assert "characters left out here; the session has them" in question
-    assert TokenCounter()(consolidator.model.prompts[0]) <= 2_000
-    assert len(session.messages[0]["content"]) > 100_000
-
-
-def test_chunks_part_no_call_from_its_result(make, run):
-    """cases/consolidation.md 7, 20: a turn of many rounds is cut between them."""
-    consolidator = make(window=900, token_counter=None, max_rounds=100)
-    session = session_of(consolidator, "U")
-    for _ in range(30):
-        talk(session, "CT")
-        session.messages[-1]["content"] += " found something" * 10
-    talk(session, "U")
-    done = run(consolidator, session, how="compact")
-    assert len(done) > 2
-    assert all(session.messages[one.end]["role"] != "tool" for one in done)
-    assert done[-1].end == 61
-
-
-LETTERS = st.lists(st.sampled_from(["U", "UA", "UCTA", "UCTCTCT", "SU", "UAUA"]), max_size=8)
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(parts=LETTERS, sizes=st.lists(st.integers(0, 150), min_size=1, max_size=5))
-def test_chunks_and_raw_ranges_cover_each_message_once(tmp_path_factory, parts, sizes):
-    """Invariant 6: ranges follow one another from 0; each message was shown, or is in HISTORY raw."""
-    path = tmp_path_factory.mktemp("cover")
-    outcomes = counting()
-
-    def reply(_messages):  # two failures in three, so that some ranges become raw
-        return save_memory() if next(outcomes) % 3 == 0 else TimeoutError()
-
-    model = ScriptedChatModel(replies=[reply])
-    consolidator = MemoryConsolidator(
-        SessionManager(path),
-        MemoryStore(path),
-        model,
-        context_window_tokens=700,
-        max_completion_tokens=0,
-        safety_margin_tokens=0,
-        max_failures=2,
-    )
-    session = talk(consolidator.sessions.get_or_create(KEY), "".join(parts))
-    for place, message in enumerate(session.messages):
-        message["content"] = f"m{place}m " + "word " * sizes[place % len(sizes)]
-    done = []
-    for _ in range(20):
-        done += consolidator.maybe_consolidate_by_tokens(session)
-    assert [one.start for one in done] == [0, *(one.end for one in done)][: len(done)]
-    assert session.last_consolidated == (done[-1].end if done else 0)
-    history = "\n".join(entry.text for entry in consolidator.memory.history_entries())
-    answered = [p[1].content for i, p in enumerate(model.prompts) if i % 3 == 0]
-    text = "\n".join([history, *answered])
-    for place, message in enumerate(session.messages[: session.last_consolidated]):
-        assert message["role"] == "system" or f"m{place}m" in text
-    assert len(consolidator.memory.history_entries()) == len(done)
-
-
-# --- compact ---
-
-
-def test_compact_takes_all_but_the_last_turn(make, run):
-    """Whatever the count: far below the budget, and not a message of the last turn."""
-    consolidator = make(window=1_000_000)
-    session = session_of(consolidator, "UAUCTAUCTA")
-    assert ranges(run(consolidator, session, how="compact")) == [(0, 6)]
-    assert consolidator.model.calls == 1
-    assert run(consolidator, session, how="compact")[0].start == 6
-
-
-def test_compact_of_one_turn_keeps_its_last_round(make, run):
-    """One long loop of tools is compacted up to its last round."""
-    consolidator = make(window=1_000_000)
-    session = session_of(consolidator, "UCTCTCT")
-    assert ranges(run(consolidator, session, how="compact")) == [(0, 5)]
-
-
-def test_compact_of_nothing_does_nothing(make, run):
-    """An empty session and one of a single turn stay as they are."""
-    consolidator = make()
-    assert run(consolidator, session_of(consolidator), how="compact") == []
-    assert run(consolidator, session_of(consolidator, "UA"), how="compact") == []
-    assert consolidator.model.calls == 0
-
-
-def test_compact_raises_what_went_wrong(make, run):
-    """A person who asks for it is told that it failed; nothing moved."""
-    consolidator = make(TimeoutError("slow"))
-    session = session_of(consolidator, "UAU")
-    with pytest.raises(ConsolidationError, match="the model failed"):
-        run(consolidator, session, how="compact")
-    assert session.last_consolidated == 0
-
-
-# --- the model ---
-
-
-def test_without_a_model_what_is_due_raises(make, run):
-    """model=None: clear at the first use, silent before that; the messages are saved."""
-    consolidator = make(model=None)
-    session = session_of(consolidator, "U")
-    assert run(consolidator, session) == []
-    talk(session, "AU")
-    for how in ("maybe_consolidate_by_tokens", "compact"):
-        with pytest.raises(ConsolidationError, match="there is no model"):
-            run(consolidator, session, how=how)
-    fresh = SessionManager(consolidator.sessions.journal.workspace).get_or_create(KEY)
-    assert len(fresh.messages) == 3
-
-
-def test_extractive_needs_no_model(make, run):
-    """A deterministic summary, marked as such, of what was said; MEMORY.md stays."""
-    consolidator = make(model="extractive")
-    consolidator.memory.write_long_term("- likes tea")
-    session = session_of(consolidator)
-    session.add_message("user", "My sister Ada moved to Berlin on 2026-05-02.")
-    talk(session, "AU")
-    (told,) = run(consolidator, session)
-    assert told.kind == "extractive"
-    assert told.history_entry.startswith("[EXTRACTIVE] ")
-    assert "Ada moved to Berlin" in told.history_entry
-    assert consolidator.memory.read_long_term() == "- likes tea"
-    assert session.last_consolidated == 2
-
-
-def test_extractive_of_tools_alone_says_so(make, run):
-    """A range in which nobody said anything still gets an entry."""
-    consolidator = make(model="extractive")
-    session = session_of(consolidator, "UCTU")
-    for message in session.messages[:2]:
-        message["content"] = "?"
-    (told,) = run(consolidator, session)
-    assert told.history_entry.startswith("[EXTRACTIVE] ")
-
-
-def test_own_instructions_replace_the_built_in_ones(make, run):
-    """cases/consolidation.md 23: braces and percents in them are no template."""
-    own = "Keep {everything} 100%s"
-    consolidator = make(prompt=own)
-    session = session_of(consolidator, "UAU")
-    session.messages[0]["content"] = "a {brace} and %d {0}"
-    assert run(consolidator, session)
-    assert consolidator.model.prompts[0][0] == SystemMessage(own)
-    assert "a {brace} and %d {0}" in shown(consolidator.model)[0]
-
-
-def test_an_own_prompt_function_makes_the_messages(make, run):
-    """cases/consolidation.md 23: it is given memory and conversation, as texts."""
-    consolidator = make(
-        prompt=lambda memory, conversation: [HumanMessage(f"{memory}|{conversation}")]
-    )
-    consolidator.memory.write_long_term("- likes {tea}")
-    assert run(consolidator, session_of(consolidator, "UAU"))
-    (prompt,) = consolidator.model.prompts[0]
-    assert prompt.content.startswith("- likes {tea}|[2026-05-08 Friday 13:00] user: u0\n")
-
-
-def test_each_consolidation_is_told(make, run):
-    """on_consolidated gets what the call returns, in its order."""
-    told: list[Consolidation] = []
-    consolidator = make(
-        window=1_000, token_counter=None, max_rounds=3, on_consolidated=told.append
-    )
-    done = run(consolidator, facts(consolidator))
-    assert len(done) > 1
-    assert told == done
-
-
-def test_an_error_in_the_hook_is_logged(make, run, caplog):
-    """The consolidation has happened, whatever the hook does."""
-
-    def hook(_consolidation):
-        raise RuntimeError("in the hook")
-
-    consolidator = make(on_consolidated=hook)
-    session = session_of(consolidator, "UAU")
-    assert run(consolidator, session)
-    assert session.last_consolidated == 2
-    assert "on_consolidated failed" in caplog.text
-    assert "in the hook" in caplog.text
-
-
-# --- counting ---
-
-
-def test_all_that_is_sent_is_counted(make):
-    """cases/consolidation.md 38: system prompt, memory, tools and window."""
-
-    @tool
-    def look(place: str) -> str:
-        """Look at a place."""
-        return place
-
-    consolidator = make(token_counter=None)
-    session = session_of(consolidator, "UA")
-    counter = TokenCounter()
-    bare = counter([HumanMessage("u0"), AIMessage("a1")])
-    estimate = consolidator.estimate_prompt_tokens
-    assert estimate(session) == bare
-    prompt = "Be brief."
-    assert estimate(session, system_prompt=prompt) == bare + counter([SystemMessage(prompt)])
-    assert estimate(session, tools=[look]) == bare + counter.count_tools([look])
-    consolidator.memory.write_long_term("- likes tea")
-    block = SystemMessage(f"Be brief.\n\n{consolidator.memory.get_memory_context()}")
-    assert estimate(session, system_prompt=SystemMessage(prompt)) == bare + counter([block])
-
-
-def test_what_is_consolidated_is_not_counted(make, run):
-    """The estimate is of the live window."""
-    consolidator = make(save_memory("entry", ""), window=300)
-    session = session_of(consolidator, "UAUA")
-    assert consolidator.estimate_prompt_tokens(session) == 400
-    run(consolidator, session)
-    assert consolidator.estimate_prompt_tokens(session) == 200
-
-
-def test_a_given_counter_is_used_as_it_is(make, run):
-    """cases/consolidation.md 39: it gets lists of messages and decides alone."""
-    seen = []
-
-    def counter(messages):
-        seen.append(list(messages))
-        return 0
-
-    consolidator = make(window=1, token_counter=counter)
-    session = session_of(consolidator, "UAU" * 50)
-    assert run(consolidator, session, system_prompt="rules") == []
-    assert [message.content for message in seen[0][:3]] == ["rules", "u0", "a1"]
-    assert len(seen[0]) == 151
-
-
-def test_ten_thousand_messages_are_counted_once(make, monkeypatch):
-    """cases/consolidation.md 40: a later check encodes only what is new."""
-    consolidator = make(window=10_000_000, token_counter=None)
-    session = session_of(consolidator, "UA" * 5_000)
-    assert consolidator.maybe_consolidate_by_tokens(session) == []
-    encoded = []
-    counter = consolidator.counter
-    measure = counter._loaded()
-    monkeypatch.setattr(counter, "_measure", lambda text: encoded.append(text) or measure(text))
-    talk(session, "UA")
-    assert consolidator.maybe_consolidate_by_tokens(session) == []
-    assert encoded == ["u10000", "a10001"]
-
-
-# --- arguments ---
-
-
-@pytest.mark.parametrize(
-    ("window", "options"),
-    [
-        (0, {}),
-        (-5, {}),
-        (100, {"max_completion_tokens": 100}),
-        (100, {"max_completion_tokens": 50, "safety_margin_tokens": 50}),
-        (100, {"max_completion_tokens": -1}),
-        (100, {"safety_margin_tokens": -1}),
-        (100, {"consolidation_ratio": 0}),
-        (100, {"consolidation_ratio": 1.01}),
-        (100, {"consolidation_ratio": float("nan")}),
-        (100, {"max_failures": 0}),
-        (100, {"max_rounds": 0}),
-        (100, {"model": "gpt"}),
-    ],
-)
-def test_wrong_arguments_are_refused_at_construction(make, window, options):
-    """cases/consolidation.md 9: a budget of 0 or less, and other numbers out of range."""
-    with pytest.raises(ValueError, match="must|nothing is left"):
-        make(window=window, **options)
-
-
-def test_the_budget_is_the_window_less_answer_and_margin(make):
-    """What is kept free, by default in proportion to the window."""
-    assert make(window=1_000, max_completion_tokens=100, safety_margin_tokens=50).budget_tokens == 850
-    defaults = {"max_completion_tokens": None, "safety_margin_tokens": None}
-    assert make(window=128_000, **defaults).budget_tokens == 128_000 - 4_096 - 1_024
-    small = make(window=3_200, **defaults, consolidation_ratio=0.25)
-    assert small.budget_tokens == 3_200 - 800 - 100
-    assert small.target_tokens == 575
-
-
-# --- whose memory ---
-
-
-def test_each_scope_has_its_own_memory(make, run, tmp_path):
-    """cases/consolidation.md 35: a function from scope to memory keeps users apart."""
-    consolidator = make()
-    consolidator.memory = lambda scope: MemoryStore(tmp_path, scope)
-    for user in ("ada", "bob"):
-        consolidator.sessions.bind_scope(f"chat:{user}", ("user", user))
-        consolidator.model.replies[:] = [save_memory(f"of {user}", f"- is {user}")]
-        assert run(consolidator, session_of(consolidator, "UAU", key=f"chat:{user}"))
-    for user in ("ada", "bob"):
-        store = MemoryStore(tmp_path, ("user", user))
-        assert store.read_long_term() == f"- is {user}"
-        assert [entry.text for entry in store.history_entries()] == [f"of {user}"]
-    assert not (tmp_path / "memory" / "MEMORY.md").exists()
-
-
-def test_another_scope_s_memory_is_refused_before_the_model_is_asked(make, run):
-    """cases/consolidation.md 35: one memory for all, and a session of somebody's own."""
-    consolidator = make()
-    consolidator.sessions.bind_scope(KEY, ("user", "ada"))
-    with pytest.raises(ScopeError, match="ada"):
-        run(consolidator, session_of(consolidator, "UAU"))
-    assert consolidator.model.calls == 0
-
-
-def test_logs_are_quiet_when_all_is_well(make, run, caplog):
-    """A consolidation that succeeds warns of nothing."""
-    consolidator = make()
-    with caplog.at_level(logging.WARNING):
-        assert run(consolidator, session_of(consolidator, "UAU"))
-    assert caplog.records == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scripted import consolidate_in, consolidator_of, save_memory, talk
 
 from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
-from scripted import ScriptedChatModel, flat_tokens, save_memory, talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,28 +27,14 @@ TESTS = Path(__file__).parents[1]
 
 
 def opened(path: Path, *replies: Any) -> MemoryConsolidator:
-    """A consolidator as a process has it that starts now."""
-    return MemoryConsolidator(
-        SessionManager(path),
-        MemoryStore(path),
-        ScriptedChatModel(replies=list(replies) or [AssertionError("the model was asked again")]),
-        context_window_tokens=200,
-        max_completion_tokens=0,
-        safety_margin_tokens=0,
-        token_counter=flat_tokens,
-    )
+    """A consolidator as a new process has it; by default its model must not be asked."""
+    return consolidator_of(path, *replies or [AssertionError("the model was asked again")])
 
 
 @pytest.fixture(params=["sync", "async"])
 def run(request) -> Callable[..., list[Consolidation]]:
     """Consolidates in one colour."""
-
-    def run(consolidator, session):
-        if request.param == "sync":
-            return consolidator.maybe_consolidate_by_tokens(session)
-        return asyncio.run(consolidator.amaybe_consolidate_by_tokens(session))
-
-    return run
+    return consolidate_in(request.param)
 
 
 def texts(path):
@@ -330,11 +315,8 @@ import json, os, signal, sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from scripted import ScriptedChatModel, flat_tokens, save_memory, talk
+from scripted import consolidator_of, save_memory, talk
 
-from langchain_nanomem.consolidation import MemoryConsolidator
-from langchain_nanomem.manager import SessionManager
-from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.tokens import TokenCounter
 
 TokenCounter().count_text("so that no child has to load the vocabulary")
@@ -354,18 +336,14 @@ def kill_at(number):
         counted(name)
 
 def consolidate(path, number):
-    memory = MemoryStore(path)
-    memory.write_long_term("- old")
-    sessions = SessionManager(path)
-    session = talk(sessions.get_or_create("cli:user"), "UAU")
-    sessions.save(session)
     def reply(_messages):
         kill_at(number)
         return save_memory("moved to Berlin", "- old\\n- lives in Berlin")
-    consolidator = MemoryConsolidator(
-        sessions, memory, ScriptedChatModel(replies=[reply]), context_window_tokens=200,
-        max_completion_tokens=0, safety_margin_tokens=0, token_counter=flat_tokens,
-    )
+
+    consolidator = consolidator_of(path, reply)
+    consolidator.memory.write_long_term("- old")
+    session = talk(consolidator.sessions.get_or_create("cli:user"), "UAU")
+    consolidator.sessions.save(session)
     consolidator.maybe_consolidate_by_tokens(session)
 
 for number in range(1, 60):

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from langchain_nanomem import file_journal
 from langchain_nanomem.errors import CorruptRecordError
-from langchain_nanomem.file_journal import FileJournal, frame, is_torn, sound_length
+from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.files import file_stem
 from langchain_nanomem.journal import ORIGIN, Position, ReplacedError
+from langchain_nanomem.journal_lines import frame, is_torn, sound_length
 
 KEY = "cli:test"
 HEAD = {"_type": "metadata", "key": KEY}

@@ -27,7 +27,7 @@ def test_the_person_wins(base, theirs, ours):
 
 @given(TEXT, TEXT, TEXT)
 def test_nothing_else_changes(base, theirs, ours):
-    """What the model wrote and the person did not remove stays, in its order; nothing is made up."""
+    """What the model wrote and nobody removed stays, in its order; nothing is made up."""
     merged = merge_lines(base, theirs, ours).splitlines()
     removed = filled(base) - filled(theirs)
     kept = [line for line in ours.splitlines() if line.strip() and line not in removed]

@@ -46,7 +46,7 @@ def test_each_message_carries_date_and_weekday():
 @pytest.mark.parametrize("day", range(7))
 def test_weekdays_are_english_and_right(day):
     """Each day of a week gets its own English name, whatever the locale."""
-    names = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+    names = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
     moment = datetime(2026, 5, 4, 9, 5, tzinfo=UTC) + timedelta(days=day)
     assert render_moment(moment) == f"2026-05-{4 + day:02} {names[day]} 09:05"
 

@@ -111,11 +111,11 @@ def test_odd_text(text):
 
 @pytest.mark.parametrize("text", ["a", " ", "的", NOISE.hex()], ids=["a", " ", "的", "hex"])
 def test_long_unbroken_text_is_linear(text):
-    """Half a million characters without a boundary take no more a character than 25,000 do."""
-    text *= 500_000 // len(text)
+    """200,000 characters without a boundary take no more a character than 10,000 do."""
+    text *= 200_000 // len(text)
     estimate_tokens("warm")
     start = perf_counter()
-    estimate_tokens(text[:25_000])
+    estimate_tokens(text[:10_000])
     middle = perf_counter()
     estimate_tokens(text)
-    assert perf_counter() - middle < 10 * (middle - start) * len(text) / 25_000
+    assert perf_counter() - middle < 10 * (middle - start) * len(text) / 10_000

@@ -75,7 +75,7 @@ TURNS = st.lists(st.sampled_from(["U", "UA", "UCxA", "UDxyCxA", "UDyxA", "SUA", 
     ],
 )
 def test_the_boundary_is_the_first_user_turn_that_removes_enough(letters, tokens, start, expected):
-    """cases/consolidation.md 4: the first turn that removes enough, else the last one, else None."""
+    """cases/consolidation.md 4: the first that removes enough, else the last one, else None."""
     assert boundary(letters, tokens, start) == expected
 
 
@@ -130,7 +130,7 @@ def assert_parts_nothing(letters, place):
 
 @given(LETTERS, st.integers(0, 14), st.integers(0, 14))
 def test_cuts_part_no_round_and_end_at_the_end(letters, start, end):
-    """cases/consolidation.md 7: chunks of a range are cut between rounds too; the last is its end."""
+    """cases/consolidation.md 7: a range is cut between rounds too; the last is its end."""
     start, end = sorted((min(start, len(letters)), min(end, len(letters))))
     found = list(cuts(shapes_of(letters), start, end))
     assert found[-1] == end
