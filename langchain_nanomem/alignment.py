@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.codec import decode
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Record
 
 _MADE = "nanomem-"
+_EXCHANGE = 2
 
 
 class Alignment(NamedTuple):
@@ -70,14 +72,12 @@ def _matching(messages: Sequence[BaseMessage], records: Sequence[Record], offset
 
 
 def _is_same(message: BaseMessage, record: Record) -> bool:
-    content = record.get("content")
-    if message_shape(message).role != record_shape(record).role:
+    """Whether they say the same; ids and what a provider told beside it make no difference."""
+    if record_shape(record).role != message_shape(message).role:
         return False
-    return bool(
-        content == message.content
-        if isinstance(content, str)
-        else decode(record).content == message.content
-    )
+    if isinstance(record.get("content"), str) and not record.get("tool_calls"):
+        return record["content"] == message.content and not getattr(message, "tool_calls", ())
+    return _said(decode(record)) == _said(message)
 
 
 def named(messages: list[BaseMessage]) -> list[BaseMessage]:
@@ -96,6 +96,22 @@ def named(messages: list[BaseMessage]) -> list[BaseMessage]:
         copied = {"id": f"{_MADE}{path.hexdigest()}"}
         result.append(message.model_copy(update=copied) if made else message)
     return result
+
+
+def recognized(messages: list[BaseMessage], records: Sequence[Record]) -> list[BaseMessage]:
+    """`messages`, those that stand in a session at the same places with their ids from there.
+
+    So a program that makes its messages anew for every run, of a database say, has the same
+    ones each time, whatever new ids a graph gives them.
+    """
+    known = _matching(messages, records, 0)
+    if known < _EXCHANGE:  # another conversation may well begin with the same greeting
+        return messages
+    ids = [record.get("id") for record in records[:known]]
+    return [
+        message.model_copy(update={"id": old}) if old and old != message.id else message
+        for message, old in zip(messages, [*ids, *repeat(None, len(messages) - known)], strict=True)
+    ]
 
 
 def unnamed(messages: list[BaseMessage]) -> list[BaseMessage]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -21,12 +19,14 @@ from langgraph.checkpoint.base import (
 )
 from typing_extensions import override
 
-from langchain_nanomem.elements import Elements, ElementWriter
+from langchain_nanomem.checkpoint_async import ThreadedSaver
+from langchain_nanomem.element_writer import ElementWriter
+from langchain_nanomem.elements import Elements
 from langchain_nanomem.pruning import Kept, Place, ancestry, is_over, kept_records
 from langchain_nanomem.records import MESSAGES, Encoded, SessionRecords
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -39,7 +39,7 @@ _CONVERSATION = frozenset({MESSAGES, "__start__"})
 _UUID6_EPOCH = datetime(1582, 10, 15, tzinfo=UTC)
 
 
-class NanomemSaver(BaseCheckpointSaver[str]):
+class NanomemSaver(ThreadedSaver):
     """Keeps a graph's checkpoints in the session of its thread: ``thread_id`` is the key.
 
     Each message is stored once, however many checkpoints contain it, and is the session's
@@ -362,59 +362,6 @@ class NanomemSaver(BaseCheckpointSaver[str]):
         """The version after `current`: text that sorts as the stock savers' versions do."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - it need only differ
-
-    @override
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await asyncio.to_thread(self.get_tuple, config)
-
-    @override
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        for found in await asyncio.to_thread(self._matching, config, filter, before, limit):
-            if (checkpoint := await asyncio.to_thread(self._found, *found)) is not None:
-                yield checkpoint
-
-    @override
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    @override
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    @override
-    async def adelete_thread(self, thread_id: str) -> None:
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    @override
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
-
-    @override
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
-
-    @override
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
 
 _STORED_APART = frozenset({"channel_values", "channel_versions"})

@@ -156,7 +156,7 @@ def _align(conversation: Conversation, records: SessionRecords, *, is_recorded_l
         conversation.last_consolidated = max(0, found.offset + pointer)
     if conversation.by_ids and not is_recorded_later:
         return
-    if found is None:
+    if found is None or found.offset + pointer < 0:
         conversation.limit = 0
         if len(conversation.messages) > 1:
             logger.warning(_NOT_FOLLOWING, records.key)
@@ -197,9 +197,9 @@ def _at(view: list[int], place: int) -> int | None:
 
 
 _NOT_FOLLOWING = (
-    "session %r: the messages given are not those of the session, so they can't go into memory. "
-    "Give the session's own messages (memory.history(session_id).messages) and the new ones, or "
-    "messages with ids and a thread_id."
+    "session %r: the messages given are not those of the session, or some between its memory and "
+    "them are missing, so they can't go into memory. Give the session's own messages "
+    "(memory.history(session_id).messages) and the new ones, or messages with ids and a thread_id."
 )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from langchain_nanomem.codec import encode, stamped
-from langchain_nanomem.elements import Elements, ElementWriter
+from langchain_nanomem.element_writer import ElementWriter
+from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal, Record, ReplacedError

@@ -11,7 +11,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from typing_extensions import override
 
-from langchain_nanomem.alignment import named, unnamed
+from langchain_nanomem.alignment import named, recognized, unnamed
 from langchain_nanomem.conversation import Conversation, of_messages
 from langchain_nanomem.fitting import fit, least
 from langchain_nanomem.scopes import session_key
@@ -96,20 +96,22 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         sessions.bind_scope(key, self.consolidator.scope_of(config))
         messages = parts.messages
         if parts.writer == "prompt":
-            messages = named(messages)
-            self._record(key, messages)
+            messages = self._recorded(key, messages)
         with sessions.reading(key) as records:
             later = parts.writer == "chain"
             return of_messages(records, messages, parts.pointer_id, is_recorded_later=later)
 
-    def _record(self, key: str, messages: list[BaseMessage]) -> None:
-        """Record what the journal has not yet, where no checkpointer of ours does."""
-        sessions = self.consolidator.sessions
+    def _recorded(self, key: str, given: list[BaseMessage]) -> list[BaseMessage]:
+        """The messages with ids; new ones are recorded where no checkpointer of ours does it."""
+        sessions, messages = self.consolidator.sessions, named(given)
         with sessions.reading(key) as records:
-            has_writer = records.is_thread
+            if records.is_thread:
+                return messages
+            messages = recognized(messages, [records.message(n) for n in records.view()])
             unknown = [m for m in messages if m.id and m.id not in records.message_ids]
-        if unknown and not has_writer:
+        if unknown:
             sessions.record_messages(key, unknown)
+        return messages
 
     def consolidate(self, conversation: Conversation) -> None:
         """Consolidate if it is due."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.records import ELEMENT_TYPES, MESSAGE_TYPES, SessionRecords, references
+from langchain_nanomem.records import (
+    ELEMENT_TYPES,
+    MESSAGE_TYPES,
+    SessionRecords,
+    number_of,
+    references,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,10 +103,12 @@ def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> 
 def _numbered(raw: Iterable[Record]) -> list[Record]:
     """The records with the numbers that they have as long as none is taken away."""
     numbered: list[Record] = []
+    taken: set[int] = set()
     following = 0
     for record in raw:
         if record.get("_type") in ELEMENT_TYPES:
-            number = record["_n"] if isinstance(record.get("_n"), int) else following
+            number = number_of(record, taken, following)
+            taken.add(number)
             following = max(following, number + 1)
             numbered.append({**record, "_n": number})
         else:

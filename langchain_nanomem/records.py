@@ -7,7 +7,7 @@ many ranges, an element of its own, a *run*, stands for the first of them.
 
 =====================  ==================================================================
 ``metadata``           key, creation, pointer, scope, the program's own; the last one wins
-``message``            a message that only the serializer can read, since it encrypts
+``message``            a message of the conversation that only the serializer can read
 ``element``            an element that is no message of the conversation itself, or a run
 ``checkpoint``         a checkpoint of a graph, with the channel values new in it
 ``writes``             what a task of a graph wrote, before the next checkpoint
@@ -31,7 +31,7 @@ from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.values import dump_record, load_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
     from datetime import datetime
 
 FORMAT_VERSION = 1
@@ -62,6 +62,12 @@ def digest(record: Record) -> bytes:
     """A short name for the content of an element; its number and time don't count."""
     content = {name: v for name, v in record.items() if name != "timestamp" and name not in _OURS}
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
+
+
+def number_of(record: Record, taken: Container[int], following: int) -> int:
+    """The number of an element; `following` if a person or another program wrote, or copied, it."""
+    number = record.get("_n")
+    return number if type(number) is int and number not in taken else following
 
 
 def members(spans: Iterable[Any], elements: Numbered) -> Iterator[int]:
@@ -157,9 +163,8 @@ class SessionRecords:
         self.element_digests[digest(record)] = number
 
     def _number(self, record: Record) -> int:
-        number = record.pop("_n", None)
-        if type(number) is not int or number in self.elements:
-            number = self.next_number  # written, or copied, by a person or by another program
+        number = number_of(record, self.elements, self.next_number)
+        record.pop("_n", None)
         self.elements[number] = record
         self.next_number = max(self.next_number, number + 1)
         return number

@@ -1182,16 +1182,20 @@ async def test_lines_written_by_hand_keep_their_place_when_a_thread_is_pruned(
         colour, saver, THREAD, {"board": [{"n": n, "x": "y" * 300} for n in range(5)]}
     )
     with path.open("a") as file:
-        file.write('{"role":"user","content":"by hand 3"}\n')
-    await put(colour, saver, first, {"messages": [said("m0"), said("m1")], "board": []},
-              {"messages": "1", "board": "2"})  # fmt: skip
+        file.write('{"role":"user","content":"by hand 3","id":"h3"}\n')
+        file.write('{"role":"user","content":"by hand, a number taken","_n":0}\n')
+    messages = [said("by hand 3", "h3"), said("m0"), said("m1")]
+    values, versions = {"messages": messages, "board": []}, {"messages": "1", "board": "2"}
+    await put(colour, saver, first, values, versions)
     before = sessions.get_or_create("chat:1").messages
-    assert [m["content"] for m in before] == ["by hand 1", "by hand 2", "m0", "m1"]
-    await colour(saver, "prune", ["chat:1"])
-    found = await colour(reopened(tmp_path), "get_tuple", THREAD)
-    assert found.checkpoint["channel_values"]["messages"] == [said("m0"), said("m1")]
-    assert SessionManager(tmp_path).get_or_create("chat:1").messages == before
-    assert "by hand 3" in path.read_text()
+    texts = ["by hand 1", "by hand 2", "by hand 3", "m0", "m1"]
+    assert [m["content"] for m in before] == texts
+    for _ in range(2):
+        await colour(saver, "prune", ["chat:1"])
+        found = await colour(reopened(tmp_path), "get_tuple", THREAD)
+        assert found.checkpoint["channel_values"]["messages"] == messages
+        assert SessionManager(tmp_path).get_or_create("chat:1").messages == before
+    assert "by hand, a number taken" in path.read_text()
 
 
 async def test_deleting_runs_leaves_the_values_of_the_others(colour, saver, sessions, tmp_path):
@@ -1548,7 +1552,6 @@ class Shift:
 def encrypting(request):
     if request.param == "own":
         return EncryptedSerializer(Shift())
-    pytest.importorskip("Crypto")
     return EncryptedSerializer.from_pycryptodome_aes(key=b"0123456789abcdef")
 
 

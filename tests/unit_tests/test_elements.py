@@ -16,7 +16,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from pydantic import BaseModel
 
-from langchain_nanomem.elements import Elements, ElementWriter
+from langchain_nanomem.element_writer import ElementWriter
+from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.journal import Position
 from langchain_nanomem.records import SessionRecords, members, references

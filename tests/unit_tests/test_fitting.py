@@ -188,7 +188,9 @@ def test_a_long_window_is_made_to_fit_in_no_time(rounds):
 
 # --- properties ---
 
-words = st.builds(lambda word, n: word * n, st.sampled_from(["ab ", "x", "é 漢 "]), st.integers(0, 60))
+words = st.builds(
+    lambda word, n: word * n, st.sampled_from(["ab ", "x", "é 漢 "]), st.integers(0, 60)
+)
 
 
 @st.composite

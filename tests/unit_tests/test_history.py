@@ -149,7 +149,7 @@ async def test_a_message_whose_id_is_there_is_skipped(history, colour):
 
 
 async def test_another_message_of_the_same_id_is_an_error(history, colour):
-    """cases/sessions.md 26: one that differs is a ValueError, and nothing of the call is written."""
+    """cases/sessions.md 26: one that differs is a ValueError, and nothing is written."""
     await colour(history, "add_messages", [HumanMessage("hi", id="1")])
     changed = [HumanMessage("new", id="2"), HumanMessage("changed", id="1")]
     with pytest.raises(ValueError, match="'1'"):
@@ -240,9 +240,7 @@ async def test_clear_removes_the_text_from_the_disk(tmp_path, colour):
     mem.sessions.get_or_create("s").add_message("user", "unsaved")
     await colour(history, "clear")
     assert history.messages == []
-    assert not any(
-        b"secret phrase" in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()
-    )
+    assert not any(b"secret phrase" in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
     await colour(history, "add_messages", [HumanMessage("new")])
     assert [m.content for m in history.messages] == ["new"]
     assert mem.history("s").messages == history.messages

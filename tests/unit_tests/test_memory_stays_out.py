@@ -104,6 +104,11 @@ def assert_kept_nowhere(mem, chat, model):
     assert any(AFTER in prompt[0].content for prompt in chat.prompts)
 
 
+@pytest.fixture
+def kept_nowhere(mem, chat, model):
+    return lambda: assert_kept_nowhere(mem, chat, model)
+
+
 def inputs():
     return [{"messages": [HumanMessage(f"q{n}{LONG}")]} for n in range(6)]
 
@@ -150,7 +155,7 @@ async def test_in_no_result(graph_of, mem, chat, model):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("saver", ["nanomem", "memory"])
-def test_in_no_checkpoint_and_no_pending_write(graph_of, mem, chat, model, saver, durability):
+def test_in_no_checkpoint_and_no_pending_write(graph_of, mem, kept_nowhere, saver, durability):
     """No checkpoint, metadata, pending write or state snapshot of either saver has it."""
     checkpointer = mem.checkpointer if saver == "nanomem" else InMemorySaver()
     graph = graph_of(checkpointer)
@@ -161,19 +166,19 @@ def test_in_no_checkpoint_and_no_pending_write(graph_of, mem, chat, model, saver
     assert all(found_in(checkpoint) == [] for checkpoint in checkpoints)
     snapshots = list(graph.get_state_history(RUN))
     assert all(found_in(snapshot) == [] for snapshot in snapshots)
-    assert_kept_nowhere(mem, chat, model)
+    kept_nowhere()
 
 
 def test_in_no_interrupted_run(mem, model):
     """The checkpoint and the pending writes of a run that waits for a person are free of it."""
-    chat = ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(9)])
+    chat = ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(12)])
     graph = StateGraph(MemoryState)
     graph.add_node("model", mem.node(chat))
     graph.add_node("ask", lambda _: {"messages": [HumanMessage(interrupt("go on?"))]})
     graph.add_edge(START, "model")
     graph.add_edge(START, "ask")
     compiled = graph.compile(checkpointer=mem.checkpointer)
-    for n in range(6):
+    for n in range(12):
         run = {"configurable": {"thread_id": "t"}}
         compiled.invoke({"messages": [HumanMessage(f"q{n}{LONG}")]}, run)
     found = mem.checkpointer.get_tuple(RUN)

@@ -111,9 +111,9 @@ async def test_a_system_prompt_of_blocks_gets_a_block(tmp_path, ask):
     mem.memory.write_long_term("- fact")
     prompt = await ask(mem.prompt, [HumanMessage("hi")], CONFIG)
     assert prompt[0].content == [*blocks, {"type": "text", "text": fence_memory("- fact")}]
-    assert blocks == [
-        {"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}
-    ], "what was given is not changed"
+    assert blocks == [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}], (
+        "what was given is not changed"
+    )
 
 
 async def test_orders_in_the_memory_stay_inside_its_fence(tmp_path, ask):
@@ -206,10 +206,10 @@ async def test_at_the_budget_the_oldest_turns_go_into_memory(tmp_path, ask):
     model = ScriptedChatModel(replies=[save_memory("entry", "- fact")])
     mem = nanomem(tmp_path, model)
     size = mem.consolidator.counter(turns(6))
-    for window, calls in [(size + 1, 0), (size, 1)]:
+    for window, due in [(size + 1, False), (size, True)]:
         mem = nanomem(tmp_path / str(window), model, window=window)
         await ask(mem.prompt, turns(6), CONFIG)
-        assert model.calls == calls
+        assert bool(model.calls) == due
     assert mem.memory.read_long_term().strip() == "- fact"
 
 

@@ -44,7 +44,7 @@ def in_graph(rule, context_schema, context, **configurable):
 
 @pytest.mark.parametrize("rule", ["workspace", "user", None, lambda _config: ("x",)])
 def test_the_four_forms_of_a_rule_are_taken(rule):
-    """"workspace", "user", None and a function are scope rules."""
+    """ "workspace", "user", None and a function are scope rules."""
     check_scope_rule(rule)
 
 
@@ -73,7 +73,9 @@ def test_each_user_has_a_scope_of_his_own():
     assert resolve_scope("user", config(user_id=0)) == ("user", "0")
 
 
-@pytest.mark.parametrize("given_config", [{}, config(), config(user_id=None), config(thread_id="t")])
+@pytest.mark.parametrize(
+    "given_config", [{}, config(), config(user_id=None), config(thread_id="t")]
+)
 def test_a_user_scope_without_user_is_an_error(given_config):
     """cases/consolidation.md 35: a missing user_id in per-user scope is a ScopeError."""
     with pytest.raises(ScopeError, match="user_id"):
@@ -193,7 +195,9 @@ def test_in_a_chain_with_history_the_session_is_the_historys():
     assert session_key(config(message_history=object(), session_id="s")) == "s"
 
 
-@pytest.mark.parametrize("given_config", [{}, {"configurable": None}, config(), config(user_id="u")])
+@pytest.mark.parametrize(
+    "given_config", [{}, {"configurable": None}, config(), config(user_id="u")]
+)
 def test_a_config_without_session_is_an_error(given_config):
     """Without a session the error names what to pass."""
     with pytest.raises(ValueError, match="thread_id"):
