@@ -54,7 +54,10 @@ class Conversation:
     @property
     def window(self) -> Window:
         """What a prompt shows of it."""
-        return live_window(self.messages, self.last_consolidated, template=max(0, self.offset))
+        messages, pointer = self.messages, self.last_consolidated
+        if isinstance(messages, _Decoded):
+            messages, pointer = messages.shown(pointer)
+        return live_window(messages, pointer, template=max(0, self.offset))
 
     @property
     def consolidatable(self) -> Sequence[BaseMessage]:
@@ -77,11 +80,26 @@ class Conversation:
             self.last_consolidated = end
 
 
+_SYSTEM = frozenset({"system", "developer"})
+
+
 class _Decoded(Sequence[Any]):
     """The messages of records, made when they are looked at."""
 
     def __init__(self, records: list[dict[str, Any]]) -> None:
         self._records = records
+
+    def shown(self, pointer: int) -> tuple[_Decoded, int]:
+        """The same without what is hidden anyway, and the pointer in it.
+
+        Of the messages in memory that is all but system messages and the last user message:
+        making the rest of a long session at each turn would cost more than its window.
+        """
+        before, after = self._records[:pointer], self._records[pointer:]
+        users = (i for i in reversed(range(pointer)) if before[i].get("role") == "user")
+        owner = next(users, None)
+        kept = [r for i, r in enumerate(before) if i == owner or r.get("role") in _SYSTEM]
+        return _Decoded([*kept, *after]), len(kept)
 
     def __len__(self) -> int:
         return len(self._records)

@@ -44,7 +44,7 @@ def in_graph(rule, context_schema, context, **configurable):
 
 @pytest.mark.parametrize("rule", ["workspace", "user", None, lambda _config: ("x",)])
 def test_the_four_forms_of_a_rule_are_taken(rule):
-    """ "workspace", "user", None and a function are scope rules."""
+    """A scope rule is "workspace", "user", None or a function."""
     check_scope_rule(rule)
 
 
