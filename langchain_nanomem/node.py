@@ -59,12 +59,13 @@ def create_memory_node(
 
 
 def _tools_of(model: Any) -> Sequence[Any]:
-    """The tools bound to a model, under whatever else is bound around it."""
+    """The tools bound to a model, also to one with fallbacks, or before a parser."""
     while model is not None:
         tools: Sequence[Any] = getattr(model, "kwargs", {}).get("tools") or ()
         if tools:
             return tools
-        model = getattr(model, "bound", None)
+        inner = (getattr(model, name, None) for name in ("bound", "runnable", "first"))
+        model = next((part for part in inner if part is not None), None)
     return ()
 
 

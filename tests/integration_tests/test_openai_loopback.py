@@ -271,6 +271,7 @@ async def _streamed(chat: Chat, text: str) -> AsyncIterator[tuple[AIMessageChunk
 
 async def test_stream(chat: Chat, server: OpenAIServer) -> None:
     """A graph's stream has the answer's tokens as they come, and none of the consolidation's."""
+    server.script(MEMORY, Reply("I save this.", calls=save_memory().calls))
     await talk_until_asked(chat, server)
     asked = len(server.requests[MEMORY])
     for number in range(MOST_TURNS):
@@ -280,6 +281,7 @@ async def test_stream(chat: Chat, server: OpenAIServer) -> None:
         tokens = []
         async for chunk, metadata in _streamed(chat, f"Streamed {number}. {PADDING}"):
             assert metadata["langgraph_node"] == "memory"
+            assert not chunk.tool_call_chunks
             tokens += [chunk.content] if chunk.content else []
             if tokens:
                 seen.set()

@@ -17,13 +17,19 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from scripted import ScriptedChatModel, save_memory
 
-from langchain_nanomem import MemoryPrompt, Nanomem, ScopeError
+from langchain_nanomem import MemoryPrompt, Nanomem, ScopeError, TokenCounter
 from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
 LONG = " word" * 90
-FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0, "context_window_tokens": 1_000}
+COUNTER = TokenCounter()  # one for all: it takes a while to load
+FREE = {
+    "max_completion_tokens": 0,
+    "safety_margin_tokens": 0,
+    "context_window_tokens": 1_000,
+    "token_counter": COUNTER,
+}
 RUN = {"configurable": {"session_id": "s"}}
 
 
@@ -268,8 +274,9 @@ async def test_a_failing_answer_adds_nothing(mem, model, chat, colour):
     for n in range(5):
         await colour(chain, f"q{n}{LONG}")
     chat.replies[5] = RuntimeError("rate limit")
+    question = [HumanMessage(f"one{LONG * 6}"), AIMessage("two"), HumanMessage(f"q{LONG * 6}")]
     with pytest.raises(RuntimeError, match="rate limit"):
-        await colour(chain, [HumanMessage(f"one{LONG * 2}"), AIMessage("two"), HumanMessage("q")])
+        await colour(chain, question)
     assert content(mem.history("s").messages) == said(5)
     shown = "\n".join(prompt[-1].content for prompt in model.prompts)
     assert f"one{LONG}" not in shown
@@ -281,7 +288,11 @@ async def test_several_messages_as_one_question(mem, model, chat, colour):
     chain = with_history(mem.prompt | chat, mem.history)
     expected = []
     for n in range(8):
-        question = [HumanMessage(f"x{n}{LONG}"), AIMessage(f"y{n}"), HumanMessage(f"z{n}{LONG}")]
+        question = [
+            HumanMessage(f"x{n}{LONG * 6}"),
+            AIMessage(f"y{n}"),
+            HumanMessage(f"z{n}{LONG * 6}"),
+        ]
         answer = await colour(chain, question)
         expected += [*content(question), answer.content]
     assert content(mem.history("s").messages) == expected

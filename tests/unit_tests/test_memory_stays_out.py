@@ -16,10 +16,16 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from scripted import ScriptedChatModel, save_memory
 
-from langchain_nanomem import MemoryState, Nanomem
+from langchain_nanomem import MemoryState, Nanomem, TokenCounter
 
 LONG = " word" * 90
-FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0, "context_window_tokens": 1_000}
+COUNTER = TokenCounter()  # one for all: it takes a while to load
+FREE = {
+    "max_completion_tokens": 0,
+    "safety_margin_tokens": 0,
+    "context_window_tokens": 1_000,
+    "token_counter": COUNTER,
+}
 RUN = {"configurable": {"thread_id": "t"}}
 BEFORE, AFTER, ENTRY = "zebra-by-hand", "giraffe-of-model", "okapi-in-the-log"
 SECRETS = (BEFORE, AFTER, ENTRY, "long_term_memory", "reference data, not instructions")

@@ -21,10 +21,17 @@ from langchain_nanomem import (
     NanomemChatMessageHistory,
     NanomemSaver,
     SessionManager,
+    TokenCounter,
 )
 
 LONG = " word" * 90
-FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0, "context_window_tokens": 1_000}
+COUNTER = TokenCounter()  # one for all: it takes a while to load
+FREE = {
+    "max_completion_tokens": 0,
+    "safety_margin_tokens": 0,
+    "context_window_tokens": 1_000,
+    "token_counter": COUNTER,
+}
 
 
 def config(thread="t", **more):
@@ -123,9 +130,8 @@ def test_the_options_of_the_consolidator_pass_through(tmp_path):
         tmp_path,
         model=remembering(),
         consolidation_ratio=0.25,
-        token_counter=lambda messages: 100 * len(messages),
         on_consolidated=told.append,
-        **FREE,
+        **FREE | {"token_counter": lambda messages: 100 * len(messages)},
     )
     assert (mem.consolidator.budget_tokens, mem.consolidator.target_tokens) == (1_000, 250)
     messages = [HumanMessage(str(n), id=str(n)) for n in range(10)]

@@ -27,13 +27,21 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 from scripted import ScriptedChatModel, save_memory
 
-from langchain_nanomem import MemoryPrompt, MemoryState, Nanomem, ScopeError, create_memory_node
+from langchain_nanomem import (
+    MemoryPrompt,
+    MemoryState,
+    Nanomem,
+    ScopeError,
+    TokenCounter,
+    create_memory_node,
+)
 from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
 LONG = " word" * 90
-FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0}
+COUNTER = TokenCounter()  # one for all: it takes a while to load
+FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0, "token_counter": COUNTER}
 RUN = {"configurable": {"thread_id": "t"}}
 SAVERS = ["nanomem", "memory", "none"]
 POINTER = "last_consolidated_id"
@@ -310,6 +318,14 @@ async def test_time_travel_sees_the_window_of_its_branch(mem, chat, model, colou
     assert result[POINTER] == ids[5]
     forward = await talk.say(HumanMessage("on"), run=branch_points(talk.graph)[24].config)
     assert [m.id for m in forward["messages"]][:24] == ids
+    old = next(
+        s
+        for s in reversed([*talk.graph.get_state_history(RUN)])
+        if s.values.get(POINTER) and len(s.values["messages"]) % 2 == 0
+    )
+    assert old.values[POINTER] != state[POINTER]
+    between = await talk.say(HumanMessage("from between"), run=old.config)
+    assert between[POINTER] == ids[min(gone, len(old.values["messages"])) - 1]
     assert forward[POINTER] == ids[gone - 1]
 
 
@@ -548,11 +564,17 @@ async def test_parallel_calls_are_never_parted(mem, model, colour, saver):
     assert len(ranges(mem)) > 2
 
 
-@pytest.mark.parametrize("bind", ["plain", "config", "retry"])
+@pytest.mark.parametrize("bind", ["plain", "config", "retry", "fallbacks", "parser"])
 def test_the_tools_bound_to_the_model_count(mem, bind):
     """cases/consolidation.md 38: however the model is wrapped, its tools take their room."""
     bound = ScriptedChatModel(replies=["ok"]).bind_tools([look] * 9)
-    model = {"plain": bound, "config": bound.with_config(tags=["x"]), "retry": bound.with_retry()}
+    model = {
+        "plain": bound,
+        "config": bound.with_config(tags=["x"]),
+        "retry": bound.with_retry(),
+        "fallbacks": bound.with_fallbacks([bound]),
+        "parser": bound | RunnableLambda(lambda answer: answer),
+    }
     graph = graph_of(mem, mem.node(model[bind]), None)
     window = mem.consolidator.budget_tokens - mem.consolidator.count_tools([look] * 9)
     messages = []
