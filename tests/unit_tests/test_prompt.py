@@ -176,7 +176,7 @@ async def test_every_form_of_conversation_is_taken(tmp_path, ask, given_input, n
     assert prompt == [HumanMessage("hello")]
 
 
-@pytest.mark.parametrize("given_input", [{}, {"input": "hello"}, 7, None, object()], ids=repr)
+@pytest.mark.parametrize("given_input", [{}, {"input": "hello"}, 7, None, object])
 async def test_what_is_no_conversation_is_an_error(tmp_path, ask, given_input):
     """The error says what may be given."""
     with pytest.raises(ValueError, match="no conversation"):

