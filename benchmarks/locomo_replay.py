@@ -136,7 +136,7 @@ class Run:
         ]
         session = SessionManager(workspace).get_or_create(THREAD)
         kept = [(m["role"], m["content"], m["timestamp"]) for m in session.messages]
-        assert kept == said, f"{conversation.title}: the session differs from what was said"
+        assert kept == said, f"{conversation.title}: {_difference(kept, said)}"
         saved = NanomemSaver(SessionManager(workspace)).get_tuple(
             {"configurable": {"thread_id": THREAD}}
         )
@@ -169,6 +169,16 @@ class Run:
             "of all": f"{100 * sum(prompts) // sum(sum(e['everything']) for e in turns)} %",
             "disk/text": f"{size / sum(len(text.encode()) for text in texts):.1f}",
         }
+
+
+def _difference(kept: list[Any], said: list[Any]) -> str:
+    place = next(
+        (i for i, pair in enumerate(zip(kept, said, strict=False)) if pair[0] != pair[1]), 0
+    )
+    return (
+        f"the session has {len(kept)} messages of {len(said)}, and at {place} "
+        f"{kept[place : place + 2]} where {said[place : place + 2]} was said"
+    )
 
 
 def main() -> int:

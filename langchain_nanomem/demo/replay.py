@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import StateSnapshot
 
     from langchain_nanomem.consolidation import Consolidation
 
@@ -167,10 +168,10 @@ def play_day(settings: Settings, day: int, **options: Any) -> Iterator[Event]:
         graph = build_graph(memory, model.bind_tools(memory.tools()), ToolNode(memory.tools()))
     before = sum(len(earlier.turns) for earlier in conversation.days[:day])
     for place, turn in enumerate(conversation.days[day].turns):
-        if _is_done(graph, config, before + place):
+        if _is_done(graph.get_state(config), before + place):
             continue
         sent = len(meter.prompts)
-        state = _play_turn(graph, config, turn, model)
+        state = _play_turn(graph, config, turn, before + place, model)
         yield from pending
         pending.clear()
         yield {
@@ -184,23 +185,35 @@ def play_day(settings: Settings, day: int, **options: Any) -> Iterator[Event]:
     memory.close()
 
 
-def _is_done(graph: Any, config: RunnableConfig, place: int) -> bool:
-    """Whether the turn at this place was played, in this process or in one before it."""
-    messages = graph.get_state(config).values.get("messages", [])
-    asked = sum(message.type == "human" for message in messages)
-    return asked > place and not graph.get_state(config).next
+def _is_done(state: StateSnapshot, place: int) -> bool:
+    """Whether the turn at this place was played to its end, in whatever process.
+
+    A turn in which a process was killed has tasks left, though the messages that these have
+    written are in the state's values already. While its very first task is left, not even the
+    user's message is.
+    """
+    asked = len(_users(state))
+    if state.tasks and START not in state.next:
+        return place < asked - 1
+    return place < asked
 
 
-def _play_turn(graph: Any, config: RunnableConfig, turn: DemoTurn, model: Any) -> Any:
+def _users(state: StateSnapshot) -> list[int]:
+    messages = state.values.get("messages", [])
+    return [place for place, message in enumerate(messages) if message.type == "human"]
+
+
+def _play_turn(graph: Any, config: RunnableConfig, turn: DemoTurn, place: int, model: Any) -> Any:
     """One turn; where a process was killed in it, the rest of it."""
     state = graph.get_state(config)
     script = list(_script(turn))
     question = HumanMessage(turn.user, additional_kwargs={"timestamp": turn.at.isoformat()})
     given: Any = {"messages": [question]}
-    if state.next:
-        last_user = max(i for i, m in enumerate(state.values["messages"]) if m.type == "human")
-        said = [m for m in state.values["messages"][last_user:] if m.type == "ai"]
-        script, given = script[len(said) :], None
+    if state.tasks:
+        begun = _users(state)[place:]
+        messages = state.values["messages"][begun[0] :] if begun else []
+        said = sum(message.type == "ai" for message in messages)
+        script, given = script[said:], None
     if isinstance(model, ReplayModel):
         model.script = script
     return graph.invoke(given, config)
