@@ -97,7 +97,7 @@ _HTML = re.compile(r"\s*<(!doctype\s+html|html)\b", re.IGNORECASE)
 _CLOSING_MARK = re.compile(r"<(?=\s*/\s*(?:current_memory|conversation))", re.IGNORECASE)
 _NOTHING = "(nothing)"
 _MAX_ENTRY_CHARACTERS = 16_000
-_MAX_MEMORY_CHARACTERS = 64_000
+MAX_MEMORY_CHARACTERS = 64_000
 CONFIG: RunnableConfig = {"run_name": "nanomem_consolidation", "tags": [TAG_NOSTREAM, "nanomem"]}
 """Marks the call in traces, and keeps its tokens out of a graph's stream."""
 
@@ -150,9 +150,16 @@ def _fenced(name: str, text: str) -> str:
 
 
 def ask(
-    model: BaseChatModel, messages: list[BaseMessage]
+    model: BaseChatModel,
+    messages: list[BaseMessage],
+    max_memory_characters: int = MAX_MEMORY_CHARACTERS,
 ) -> Generator[Call, BaseMessage | Exception, Answer]:
     """Ask for `save_memory`: forced, then left to the model, then as plain JSON.
+
+    Args:
+        model: The chat model.
+        messages: What it is asked.
+        max_memory_characters: How long a memory may be; a longer one is cut, with a warning.
 
     Raises:
         ConsolidationError: The model failed, or no answer of it can be kept.
@@ -165,7 +172,7 @@ def ask(
                 raise ConsolidationError(f"the model failed: {reply!r}") from reply
             problem = reply
         elif (arguments := _arguments(reply)) is not None:
-            return _checked(arguments)
+            return _checked(arguments, max_memory_characters)
     raise ConsolidationError("the model neither called save_memory nor gave its JSON") from problem
 
 
@@ -240,8 +247,17 @@ def _as_object(arguments: Any) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     if isinstance(arguments, list):
-        arguments = next((item for item in arguments if isinstance(item, dict)), None)
-    return arguments if isinstance(arguments, dict) else None
+        return next(filter(None, map(_as_object, arguments)), None)
+    if isinstance(arguments, str):  # JSON text of JSON text
+        return _as_object(arguments) if arguments.lstrip()[:1] in {"{", "["} else None
+    return _unwrapped(arguments) if isinstance(arguments, dict) else None
+
+
+def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments themselves, where a model has put them into an argument of another name."""
+    inner = [value for value in arguments.values() if isinstance(value, dict)]
+    wrapped = [value for value in inner if "history_entry" in value]
+    return wrapped[0] if wrapped and "history_entry" not in arguments else arguments
 
 
 def _json_in(text: str) -> dict[str, Any] | None:
@@ -260,7 +276,7 @@ def _json_in(text: str) -> dict[str, Any] | None:
     return answer
 
 
-def _checked(arguments: dict[str, Any]) -> Answer:
+def _checked(arguments: dict[str, Any], max_memory_characters: int) -> Answer:
     """The answer in the arguments, each part fit to be kept.
 
     Raises:
@@ -274,7 +290,7 @@ def _checked(arguments: dict[str, Any]) -> Answer:
         raise ConsolidationError("the model gave no history_entry") from error
     if not update:
         return Answer(entry, None)
-    capped = _capped(update, _MAX_MEMORY_CHARACTERS, "memory_update")
+    capped = _capped(update, max_memory_characters, "memory_update")
     if not capped:
         raise ConsolidationError("the model's memory_update is one endless word")
     return Answer(entry, capped)

@@ -113,3 +113,7 @@ def _run(action: Callable[[], None]) -> None:
 def main() -> None:
     """The entry point of the command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

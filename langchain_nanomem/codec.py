@@ -7,6 +7,7 @@ message holds beyond it, under LangChain's own names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from langchain_nanomem.session import parse_timestamp, tool_calls_of, utc_now
 from langchain_nanomem.values import dump_value, from_json, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from langchain_core.messages import BaseMessage
 
@@ -189,8 +190,9 @@ def _decode_tool_calls(record: Mapping[str, Any]) -> dict[str, Any]:
         return {"tool_calls": record["_calls"]}
     valid, invalid = [], list(record.get("invalid_tool_calls", ()))
     for call in tool_calls_of(record):
-        function = call.get("function") or {}
-        name, call_id = function.get("name", ""), call.get("id")
+        function = call.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        name, call_id = str(function.get("name") or ""), call.get("id")
         args = _arguments(function.get("arguments"))
         if args is None:
             text = str(function.get("arguments"))

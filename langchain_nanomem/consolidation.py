@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import BaseMessage, SystemMessage
 
-from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt, ask
+from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt
 from langchain_nanomem.applying import Applier
 from langchain_nanomem.conversation import Conversation, of_session
 from langchain_nanomem.errors import ConsolidationError, NanomemError, ScopeError
 from langchain_nanomem.memory import MemoryStore, fence_memory
 from langchain_nanomem.memory_file import MemoryVersion
+from langchain_nanomem.merging import merge_lines
 from langchain_nanomem.planning import Plan, Planner
 from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
 from langchain_nanomem.session import Session
@@ -253,18 +254,19 @@ class MemoryConsolidator:
             )
         return self.memory
 
-    def memory_block(self, scope: Scope, room_tokens: int | None = None) -> str:
+    def memory_block(self, scope: Scope, fits: Callable[[str], bool] | None = None) -> str:
         """The memory as it stands in the prompt, in half the budget at most.
 
         It is "" where there is none; and, with a warning, where it can't be read.
 
         Args:
             scope: Whose memory.
-            room_tokens: The most that a system message of it may have; None: no less than that.
+            fits: Tells of a block whether there is room for it beside what else must be there;
+                the memory is shortened until there is. None: always.
         """
         try:
             text = self._bounded(self.memory_for(scope).read_long_term())
-            return fence_memory(text if room_tokens is None else self._fitted(text, room_tokens))
+            return fence_memory(text) if fits is None else _fitting_block(text, fits)
         except (OSError, NanomemError) as error:
             if isinstance(error, ScopeError):
                 raise
@@ -287,18 +289,6 @@ class MemoryConsolidator:
             return memory
         logger.warning("MEMORY.md is larger than half the budget; only its start is in the prompt")
         return _start_of(memory, most, count) + _REST
-
-    def _fitted(self, memory: str, room_tokens: int) -> str:
-        """The same, for what else must be in the prompt; "" where there is no room at all."""
-
-        def count(text: str) -> int:
-            return self.counter([SystemMessage(fence_memory(text))])
-
-        if not memory.strip() or count(memory) <= room_tokens:
-            return memory
-        logger.warning("what was said last leaves no room for all of the memory in the prompt")
-        start = _start_of(memory, room_tokens, lambda text: count(text + _REST))
-        return start + _REST if count(start + _REST) <= room_tokens else ""
 
     # --- plan, ask, apply ---
 
@@ -404,11 +394,12 @@ class MemoryConsolidator:
         plan = self._planner.plan(conversation, boundary, store.read_version())
         if self.model is None or isinstance(self.model, str):
             return "extractive", plan, self._planner.extract(plan)
-        answer = yield from ask(self.model, self._planner.question(plan))
+        answer = yield from self._planner.ask(self.model, plan)
         current = store.read_version()
         if answer.memory_update is not None and current.version != plan.memory.version:
-            plan = plan._replace(memory=current)
-            answer = yield from ask(self.model, self._planner.question(plan))
+            first, plan = plan.memory, plan._replace(memory=current)
+            answer = yield from self._planner.ask(self.model, plan)
+            answer = _with_edits(answer, first.text, current.text)
         return "model", plan, answer
 
     def _told(self, plan: Plan, record: Record) -> Consolidation:
@@ -440,8 +431,26 @@ class MemoryConsolidator:
             self._busy.discard(key)
 
 
+def _with_edits(answer: Answer, base: str, edited: str) -> Answer:
+    """An answer with what a person changed while the first one was made, taken up or not."""
+    if answer.memory_update is None:
+        return answer
+    return answer._replace(memory_update=merge_lines(base, edited, answer.memory_update))
+
+
 def _opened(session: Session | Conversation) -> Conversation:
     return of_session(session) if isinstance(session, Session) else session
+
+
+def _fitting_block(memory: str, fits: Callable[[str], bool]) -> str:
+    """The block of as many lines of the memory as there is room for; "" with no room at all."""
+    block = fence_memory(memory)
+    if block and not fits(block):
+        logger.warning("what was said last leaves no room for all of the memory in the prompt")
+    while block and not fits(block):
+        memory = memory[: memory.rfind("\n", 0, len(memory) * 4 // 5) + 1]
+        block = fence_memory(memory + _REST) if memory else ""
+    return block
 
 
 def _start_of(text: str, max_tokens: int, count: Callable[[str], int]) -> str:

@@ -260,6 +260,9 @@ class SessionManager:
                 header |= {name: records.header[name] for name in kept}
                 self.journal.rewrite(key, [header], erase=True)
                 self._refresh(records)
+                session = self._live.get(key)
+                if session is not None and session._origin is not None:
+                    catch_up(session, records)
 
     def _cached(self, key: str) -> SessionRecords:
         with self._guard:

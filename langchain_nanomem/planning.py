@@ -5,15 +5,25 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.answers import SAVE_MEMORY, Answer, Prompt, build_prompt
+from langchain_nanomem.answers import (
+    MAX_MEMORY_CHARACTERS,
+    SAVE_MEMORY,
+    Answer,
+    Call,
+    Prompt,
+    ask,
+    build_prompt,
+)
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.extractive import Utterance, summarize_extractively
 from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
 from langchain_nanomem.window import cuts, message_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from datetime import datetime
 
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import BaseMessage
 
     from langchain_nanomem.conversation import Conversation
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.tokens import TokenCounter
 
 _LEAST_ROOM_TOKENS = 400
+_LEAST_MEMORY_CHARACTERS = 4_000
 _EXTRACT_SHARE = 6
 _EXTRACT_TOKENS = range(140, 1_000)
 
@@ -93,6 +104,13 @@ class Planner:
     def question(self, plan: Plan) -> list[BaseMessage]:
         """What the model is asked."""
         return build_prompt(self._prompt, plan.memory.text, plan.shown)
+
+    def ask(
+        self, model: BaseChatModel, plan: Plan
+    ) -> Generator[Call, BaseMessage | Exception, Answer]:
+        """Ask a model; see `answers.ask`. A memory that would fill its window is cut."""
+        most = min(max(2 * self._budget, _LEAST_MEMORY_CHARACTERS), MAX_MEMORY_CHARACTERS)
+        return ask(model, self.question(plan), most)
 
     def extract(self, plan: Plan) -> Answer:
         """An answer made without a model: the sentences that say most. The memory stays."""

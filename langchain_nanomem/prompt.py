@@ -130,9 +130,12 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         count = self.consolidator.counter
         given, window = _parted(conversation.window)
         room = self.consolidator.budget_tokens - self.consolidator.count_tools(self.tools)
-        bare = with_memory(given, self.system_prompt, "")
-        most = room - count([*bare, *least(window)])
-        block = self.consolidator.memory_block(conversation.scope, most)
+        shown = least(window)
+
+        def fits(block: str) -> bool:
+            return count([*with_memory(given, self.system_prompt, block), *shown]) <= room
+
+        block = self.consolidator.memory_block(conversation.scope, fits)
         system = with_memory(given, self.system_prompt, block)
         return unnamed(_fitted(system, window, room, count))
 

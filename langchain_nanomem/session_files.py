@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Record
 
 
+_MAX_STEM_BYTES = 240
+"""What a file system takes beside the ending; a longer name can be no file's."""
+
+
 class SessionFiles:
     """The files of one directory, each named after its session's key.
 
@@ -133,4 +137,5 @@ def _named_key(first: Record, path: Path) -> str | None:
 
 
 def _legacy_stem(key: str) -> str:
-    return re.sub(r'[<>:"/\\|?*\0]', "_", key)[:200] or "_"
+    stem = re.sub(r'[<>:"/\\|?*\0]', "_", key)
+    return stem if len(stem.encode()) <= _MAX_STEM_BYTES else "_"
