@@ -452,3 +452,14 @@ def test_a_function_makes_the_whole_prompt():
 def test_the_scripted_model_is_a_chat_model():
     """The tests' own model goes through LangChain's whole call path."""
     assert isinstance(model_of("x"), BaseChatModel)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [json.dumps(json.dumps(GOOD)), json.dumps([json.dumps(GOOD)]), json.dumps({"arguments": GOOD})],
+    ids=["twice", "in a list", "wrapped"],
+)
+def test_arguments_in_another_wrapping(asked, args):
+    """cases/consolidation.md 13: JSON of JSON, a list of JSON and a wrapping argument work too."""
+    call = {"name": "save_memory", "args": args, "id": "1", "error": None}
+    assert asked(model_of(AIMessage("", invalid_tool_calls=[call]))) == KEPT

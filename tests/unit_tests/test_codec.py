@@ -320,3 +320,17 @@ def test_tool_calls_of_another_shape_do_not_break_reading(calls: Any):
     message = decode({"role": "assistant", "content": "x", "tool_calls": calls})
     assert message.content == "x"
     assert decode({"role": "user", "content": "x", "tool_calls": calls}).content == "x"
+
+
+@pytest.mark.parametrize("function", ["f", None, 5, {"name": None, "arguments": None}])
+def test_a_malformed_call_of_another_program_is_no_error(function: Any):
+    """cases/sessions.md 23: whatever stands in place of a call's function, the message is read."""
+    record = {
+        "role": "assistant",
+        "content": "x",
+        "tool_calls": [{"id": "1", "function": function}],
+    }
+    message = decode(record)
+    assert message.content == "x"
+    assert not message.tool_calls
+    assert len(message.invalid_tool_calls) == 1

@@ -290,3 +290,29 @@ def test_ids_and_a_pointer_set_by_hand_go_together(make, run):
     assert [(one.start, one.end) for one in run(consolidator, session)] == [(2, 6)]
     assert session.last_consolidated == 6
     assert run(consolidator, session) == []
+
+
+def test_an_edit_stays_though_the_model_ignores_it(make, run):
+    """cases/consolidation.md 26: a model that never takes the edit up does not undo it."""
+    consolidator = make()
+    path = consolidator.memory.memory_path
+    consolidator.memory.write_long_term("# M\n- old\n")
+
+    def edit_then_answer(_messages):
+        if consolidator.model.calls == 1:
+            path.write_text("# M\n- old\n- by hand\n")
+        return save_memory("entry", "# M\n- old\n- by the model\n")
+
+    consolidator.model.replies = [edit_then_answer]
+    assert len(run(consolidator, session_of(consolidator, "UAUAU"))) == 1
+    assert "- by hand" in path.read_text()
+    assert "- by the model" in path.read_text()
+    assert consolidator.model.calls == 2
+
+
+def test_a_memory_that_would_fill_the_window_is_cut(make, run):
+    """cases/consolidation.md 22: an endless memory_update is cut to what the window carries."""
+    consolidator = make(save_memory("entry", "- a fact of the user\n" * 12_000), window=8_000)
+    consolidator.counter = lambda messages: 4_000 * len(messages)
+    assert run(consolidator, session_of(consolidator, "UAUAU"))
+    assert 0 < len(consolidator.memory.read_long_term()) <= 16_000

@@ -331,3 +331,16 @@ def test_any_texts_come_back(tmp_path_factory, said):
     messages = [cls(text) for cls, text in said]
     NanomemChatMessageHistory("k", SessionManager(workspace)).add_messages(messages)
     assert NanomemChatMessageHistory("k", SessionManager(workspace)).messages == messages
+
+
+def test_a_held_session_sees_at_once_that_it_was_cleared(tmp_path):
+    """cases/sessions.md 30: an object that somebody holds does not keep the text either."""
+    sessions = SessionManager(tmp_path)
+    history = NanomemChatMessageHistory("cli:x", sessions)
+    history.add_messages([HumanMessage("secret")])
+    session = sessions.get_or_create("cli:x")
+    history.clear()
+    assert session.messages == []
+    session.add_message("user", "new")
+    sessions.save(session)
+    assert [message.content for message in history.messages] == ["new"]

@@ -1000,3 +1000,14 @@ def test_a_session_is_bound_for_good(manager: SessionManager, again: Again):
         with pytest.raises(ScopeError, match="user/a"):
             again().bind_scope(KEY, other)
     assert again().get_or_create(KEY).scope == ("user", "a")
+
+
+@pytest.mark.parametrize("key", ["\U0001f600" * 200, "\u00e9" * 300, "x" * 3_000])
+def test_a_key_too_long_for_a_file_name_has_a_file(tmp_path: Path, key: str):
+    """cases/sessions.md 15: however many bytes a key has, its session is kept and listed."""
+    sessions = SessionManager(tmp_path)
+    session = sessions.get_or_create(key)
+    session.add_message("user", "hello")
+    sessions.save(session)
+    assert [info["key"] for info in SessionManager(tmp_path).list_sessions()] == [key]
+    assert len(SessionManager(tmp_path).get_or_create(key).messages) == 1

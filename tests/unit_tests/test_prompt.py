@@ -499,3 +499,19 @@ def test_the_budget_is_never_exceeded(messages, window, memory, system_prompt, w
     assert all(str(m.content) in shown for m in system)
     assert (system_prompt or "") in shown
     assert prompt[-1].type != "system" or prompt[-1] in messages
+
+
+def test_a_counter_that_counts_messages_leaves_the_memory_in(tmp_path):
+    """cases/consolidation.md 39: what is counted is the prompt, not the memory on its own."""
+    memory = nanomem(
+        tmp_path,
+        window=200,
+        max_completion_tokens=0,
+        safety_margin_tokens=0,
+        token_counter=lambda messages: 100 * len(messages),
+        system_prompt="be kind",
+    )
+    memory.memory.write_long_term("- likes tea")
+    system, question = memory.prompt.invoke([HumanMessage("hello", id="1")], CONFIG)
+    assert system.content == f"be kind\n\n{fence_memory('- likes tea')}"
+    assert question.content == "hello"
