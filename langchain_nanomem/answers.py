@@ -177,10 +177,10 @@ def ask(
 
 
 def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> Iterator[Call]:
-    choices: list[dict[str, Any]] = [{"tool_choice": "save_memory"}, {}]
+    choices = ("save_memory", "auto")
     for choice in choices:
         try:
-            bound = model.bind_tools([SAVE_MEMORY], **choice)
+            bound = _bound(model, choice)
         except Exception as error:  # noqa: BLE001 - it takes no tools, or no choice of one
             logger.debug("bind_tools failed, so the next form is taken: %r", error)
         else:
@@ -188,8 +188,23 @@ def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> Iterator[Call]:
     yield Call(model, [*messages, HumanMessage(_ANSWER_IN_JSON)])
 
 
+def _bound(model: BaseChatModel, choice: str) -> Runnable[Any, Any]:
+    """The model with the tool, chosen so; where it knows no "auto", that is what it does anyway."""
+    try:
+        return model.bind_tools([SAVE_MEMORY], tool_choice=choice)
+    except Exception:
+        if choice == "auto":
+            return model.bind_tools([SAVE_MEMORY])
+        raise
+
+
 def _is_refusal(error: Exception) -> bool:
-    """Whether the provider refused the request as such, so that another form may be taken."""
+    """Whether the provider refused the request as such, so that another form may be taken.
+
+    Some give no status, but name the parameter that they do not take.
+    """
+    if "tool_choice" in str(error):
+        return True
     places = (error, getattr(error, "response", None))
     statuses = {
         status

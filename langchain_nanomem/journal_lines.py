@@ -65,6 +65,8 @@ def is_torn(rest: bytes, *, is_whole_file: bool) -> bool:
     can't be read must not pass for empty.
     """
     head = b"".join(rest.rstrip(b"\0")[:1024].split())[: len(_FIRST)]
+    if is_whole_file and rest and not head:
+        return False  # nothing but zeros: it may have been anything
     start = _FIRST if is_whole_file else _FIRST[:2]
     return head.startswith(start) or start.startswith(head)
 

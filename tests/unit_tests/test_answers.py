@@ -67,6 +67,7 @@ REFUSALS = [
     RefusedError(code=400),
     RefusedError(response=Response()),
     NotImplementedError("no tool_choice"),
+    RuntimeError("this mode does not support tool_choice"),
     ValueError("no tool_choice"),
 ]
 
@@ -266,7 +267,9 @@ def test_an_endless_word_is_a_failure(asked):
 
 def options_of(model):
     return [
-        "forced" if options.get("tool_choice") else "auto" if options.get("tools") else "JSON"
+        {"save_memory": "forced", "auto": "auto"}.get(
+            options.get("tool_choice", ""), "auto" if options.get("tools") else "JSON"
+        )
         for options in model.options
     ]
 

@@ -254,6 +254,7 @@ def test_garbage_between_good_lines_is_loud(journal: FileJournal, garbage: bytes
         b"{{{{",
         b"[]",
         b"\x00\x01\x02\xff",
+        b"\x00" * 100,
         b"\x89PNG\r\n\x1a\n\0\0",
         b'{"broken": ',
         b'{"role": "user", "content": "cut',
