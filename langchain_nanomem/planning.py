@@ -109,7 +109,7 @@ class Planner:
         self, model: BaseChatModel, plan: Plan
     ) -> Generator[Call, BaseMessage | Exception, Answer]:
         """Ask a model; see `answers.ask`. A memory that would fill its window is cut."""
-        most = min(max(2 * self._budget, _LEAST_MEMORY_CHARACTERS), MAX_MEMORY_CHARACTERS)
+        most = min(max(self._budget * 5 // 2, _LEAST_MEMORY_CHARACTERS), MAX_MEMORY_CHARACTERS)
         return ask(model, self.question(plan), most)
 
     def extract(self, plan: Plan) -> Answer:

@@ -42,6 +42,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
     prompt is at or over the budget it consolidates first. Use it in a chain
     (``prompt | model``) or in a model node of your own
     (``model.invoke(prompt.invoke(state, config))``). Nothing of the memory gets into the state.
+    Under another checkpointer than `NanomemSaver` an answer is in the session from the next
+    turn on, since only then it is seen here.
 
     The input is a graph's state (anything with ``messages``), a list of messages, a prompt
     value, or a text. The config names the session: ``thread_id``, or ``session_id`` in a chain.

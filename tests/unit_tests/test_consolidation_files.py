@@ -315,4 +315,4 @@ def test_a_memory_that_would_fill_the_window_is_cut(make, run):
     consolidator = make(save_memory("entry", "- a fact of the user\n" * 12_000), window=8_000)
     consolidator.counter = lambda messages: 4_000 * len(messages)
     assert run(consolidator, session_of(consolidator, "UAUAU"))
-    assert 0 < len(consolidator.memory.read_long_term()) <= 16_000
+    assert 0 < len(consolidator.memory.read_long_term()) <= 20_000
