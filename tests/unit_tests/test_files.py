@@ -73,7 +73,7 @@ def test_names_are_injective_also_where_case_does_not_count(one: str, other: str
 def test_names_stay_inside_the_root(key: str, times: int):
     """cases/sessions.md 15: any key makes one short, plain, visible name in its directory."""
     stem = files.file_stem(key * times)
-    root = Path("/root/sessions")
+    root = Path("/base/sessions")
     assert (root / f"{stem}.jsonl").resolve().parent == root
     assert set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-.%~")
     assert len(stem) <= 200
