@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from scripted import consolidate_in, consolidator_of
 
 from langchain_nanomem import files
 from langchain_nanomem.manager import SessionManager
@@ -14,6 +16,8 @@ from langchain_nanomem.manager import SessionManager
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 
 # A busy machine is no failure, and a checkout may be read-only.
 settings.register_profile("anywhere", deadline=None, database=None)
@@ -68,3 +72,15 @@ def deny_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(files.os, "open", refuse)
 
     return deny
+
+
+@pytest.fixture
+def make(tmp_path) -> Callable[..., MemoryConsolidator]:
+    """Makes consolidators of one workspace, as several processes would have them."""
+    return functools.partial(consolidator_of, tmp_path)
+
+
+@pytest.fixture(params=["sync", "async"])
+def run(request) -> Callable[..., list[Consolidation]]:
+    """Consolidates, or compacts, in one colour."""
+    return consolidate_in(request.param)

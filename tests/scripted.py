@@ -133,3 +133,34 @@ def consolidate_in(colour: str) -> Callable[..., list[Consolidation]]:
         return asyncio.run(getattr(consolidator, f"a{how}")(session, **options))
 
     return run
+
+
+KEY = "cli:user"
+
+
+def facts(consolidator):
+    """77 messages with 40 facts: 38 turns and a last question."""
+    session = session_of(consolidator)
+    for i in range(38):
+        more = f" and fact-{38 + i}-here" if i < 2 else ""
+        session.add_message("user", f"Please note fact-{i}-here{more}. " + "Some more words. " * 6)
+        session.add_message("assistant", f"Noted number {i}. " + "It was a pleasure. " * 6)
+    session.add_message("user", "What do you know?")
+    return session
+
+
+def ranges(done):
+    return [(one.start, one.end) for one in done]
+
+
+def session_of(consolidator, letters="", key=KEY):
+    return talk(consolidator.sessions.get_or_create(key), letters)
+
+
+def shown(model):
+    """The text of each question that the model was asked."""
+    return [prompt[1].content for prompt in model.prompts]
+
+
+def texts(consolidator):
+    return [entry.text for entry in consolidator.memory.history_entries()]

@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from itertools import count as counting
-from typing import TYPE_CHECKING
 
 import pytest
 from scripted import (
-    consolidate_in,
-    consolidator_of,
+    KEY,
+    ranges,
     save_memory,
+    session_of,
+    shown,
     talk,
 )
 
 from langchain_nanomem.codec import decode
-from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+from langchain_nanomem.consolidation import Consolidation
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.window import live_window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-KEY = "cli:user"
-
-
-@pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
-
-
-@pytest.fixture(params=["sync", "async"])
-def run(request) -> Callable[..., list[Consolidation]]:
-    """Consolidates, or compacts, in one colour."""
-    return consolidate_in(request.param)
-
-
-def session_of(consolidator, letters="", key=KEY):
-    return talk(consolidator.sessions.get_or_create(key), letters)
-
-
-def ranges(done):
-    return [(one.start, one.end) for one in done]
-
-
-def shown(model):
-    """The text of each question that the model was asked."""
-    return [prompt[1].content for prompt in model.prompts]
-
 
 # --- when, and how far ---
 

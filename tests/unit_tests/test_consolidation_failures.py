@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from scripted import (
+    KEY,
     ScriptedChatModel,
-    consolidate_in,
-    consolidator_of,
     save_memory,
+    session_of,
     talk,
+    texts,
 )
 
 from langchain_nanomem import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
-
-
-KEY = "cli:user"
-
-
-@pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
-
-
-@pytest.fixture(params=["sync", "async"])
-def run(request) -> Callable[..., list[Consolidation]]:
-    """Consolidates, or compacts, in one colour."""
-    return consolidate_in(request.param)
-
-
-def session_of(consolidator, letters="", key=KEY):
-    return talk(consolidator.sessions.get_or_create(key), letters)
-
-
-def texts(consolidator):
-    return [entry.text for entry in consolidator.memory.history_entries()]
 
 
 class ServerError(Exception):

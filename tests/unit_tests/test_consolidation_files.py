@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import functools
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 from scripted import (
-    consolidate_in,
-    consolidator_of,
+    KEY,
     save_memory,
+    session_of,
     talk,
+    texts,
 )
 
 from langchain_nanomem import files
@@ -21,34 +20,6 @@ from langchain_nanomem.errors import (
     CorruptRecordError,
     SessionNotFoundError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
-
-
-KEY = "cli:user"
-
-
-@pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
-
-
-@pytest.fixture(params=["sync", "async"])
-def run(request) -> Callable[..., list[Consolidation]]:
-    """Consolidates, or compacts, in one colour."""
-    return consolidate_in(request.param)
-
-
-def session_of(consolidator, letters="", key=KEY):
-    return talk(consolidator.sessions.get_or_create(key), letters)
-
-
-def texts(consolidator):
-    return [entry.text for entry in consolidator.memory.history_entries()]
 
 
 def test_a_memory_that_fills_the_window_is_a_clear_error(make, run, caplog):

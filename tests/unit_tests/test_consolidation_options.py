@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,11 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from scripted import (
-    consolidate_in,
-    consolidator_of,
+    KEY,
+    facts,
     save_memory,
+    session_of,
+    shown,
     talk,
 )
 
@@ -25,48 +26,7 @@ from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.tokens import TokenCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
-
-
-KEY = "cli:user"
-
-
-@pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
-
-
-@pytest.fixture(params=["sync", "async"])
-def run(request) -> Callable[..., list[Consolidation]]:
-    """Consolidates, or compacts, in one colour."""
-    return consolidate_in(request.param)
-
-
-def session_of(consolidator, letters="", key=KEY):
-    return talk(consolidator.sessions.get_or_create(key), letters)
-
-
-def ranges(done):
-    return [(one.start, one.end) for one in done]
-
-
-def shown(model):
-    """The text of each question that the model was asked."""
-    return [prompt[1].content for prompt in model.prompts]
-
-
-def facts(consolidator):
-    """77 messages with 40 facts: 38 turns and a last question."""
-    session = session_of(consolidator)
-    for i in range(38):
-        more = f" and fact-{38 + i}-here" if i < 2 else ""
-        session.add_message("user", f"Please note fact-{i}-here{more}. " + "Some more words. " * 6)
-        session.add_message("assistant", f"Noted number {i}. " + "It was a pleasure. " * 6)
-    session.add_message("user", "What do you know?")
-    return session
+    from langchain_nanomem.consolidation import Consolidation
 
 
 # --- the model and its prompt ---

@@ -2,70 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 from itertools import count as counting
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import (
+    KEY,
     ScriptedChatModel,
-    consolidate_in,
-    consolidator_of,
+    facts,
+    ranges,
     save_memory,
+    session_of,
+    shown,
     talk,
 )
 
-from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+from langchain_nanomem.consolidation import MemoryConsolidator
 from langchain_nanomem.errors import (
     ConsolidationError,
 )
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.tokens import TokenCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-KEY = "cli:user"
-
-
-@pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
-    """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
-
-
-@pytest.fixture(params=["sync", "async"])
-def run(request) -> Callable[..., list[Consolidation]]:
-    """Consolidates, or compacts, in one colour."""
-    return consolidate_in(request.param)
-
-
-def session_of(consolidator, letters="", key=KEY):
-    return talk(consolidator.sessions.get_or_create(key), letters)
-
-
-def ranges(done):
-    return [(one.start, one.end) for one in done]
-
-
-def shown(model):
-    """The text of each question that the model was asked."""
-    return [prompt[1].content for prompt in model.prompts]
-
-
-def facts(consolidator):
-    """77 messages with 40 facts: 38 turns and a last question."""
-    session = session_of(consolidator)
-    for i in range(38):
-        more = f" and fact-{38 + i}-here" if i < 2 else ""
-        session.add_message("user", f"Please note fact-{i}-here{more}. " + "Some more words. " * 6)
-        session.add_message("assistant", f"Noted number {i}. " + "It was a pleasure. " * 6)
-    session.add_message("user", "What do you know?")
-    return session
 
 
 @pytest.mark.parametrize("window", [1_000, 700, 4_000])
