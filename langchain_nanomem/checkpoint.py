@@ -23,19 +23,19 @@ from langchain_nanomem.checkpoint_async import ThreadedSaver
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.pruning import Kept, Place, ancestry, is_over, kept_records
-from langchain_nanomem.records import MESSAGES, Encoded, SessionRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from langchain_nanomem.journal import Record
     from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.records import Encoded, SessionRecords
+    from langchain_nanomem.working_set import Channel
 
 PendingWrites = list[PendingWrite]
-_CONVERSATION = frozenset({MESSAGES, "__start__"})
 _UUID6_EPOCH = datetime(1582, 10, 15, tzinfo=UTC)
 
 
@@ -72,7 +72,8 @@ class NanomemSaver(ThreadedSaver):
             checkpoints = records.checkpoints.get(namespace)
             if not checkpoints:
                 return None
-            return self._tuple(records, namespace, get_checkpoint_id(config) or max(checkpoints))
+            checkpoint_id = get_checkpoint_id(config) or max(checkpoints)
+            return self._tuple(records, namespace, checkpoint_id, self._elements.hand_out)
 
     @override
     def list(
@@ -129,10 +130,14 @@ class NanomemSaver(ThreadedSaver):
 
     def _found(self, key: str, namespace: str, checkpoint_id: str) -> CheckpointTuple | None:
         with self.sessions.reading(key) as records:
-            return self._tuple(records, namespace, checkpoint_id)
+            return self._tuple(records, namespace, checkpoint_id, self._elements.decode_channel)
 
     def _tuple(
-        self, records: SessionRecords, namespace: str, checkpoint_id: str
+        self,
+        records: SessionRecords,
+        namespace: str,
+        checkpoint_id: str,
+        value_of: Callable[[Channel, Encoded, SessionRecords], Any],
     ) -> CheckpointTuple | None:
         record = records.checkpoints.get(namespace, {}).get(checkpoint_id)
         if record is None:
@@ -141,7 +146,7 @@ class NanomemSaver(ThreadedSaver):
         checkpoint: Checkpoint = decode(record["checkpoint"], records)
         versions = dict(record["versions"])
         values = {
-            channel: decode(encoded, records)
+            channel: value_of((namespace, channel), encoded, records)
             for channel, version in versions.items()
             if (encoded := records.values.get((namespace, channel, version), _EMPTY)) != _EMPTY
         }
@@ -194,6 +199,7 @@ class NanomemSaver(ThreadedSaver):
                     "values": _encode_values(writer, namespace, checkpoint, new_versions),
                 }
                 self.sessions.commit(records, [*writer.new, record])
+                writer.written()
         return _config(key, namespace, checkpoint["id"])
 
     @override
@@ -216,9 +222,7 @@ class NanomemSaver(ThreadedSaver):
                 [
                     index,
                     channel,
-                    writer.encode_channel(
-                        channel, value, conversation=_is_conversation(namespace, channel)
-                    ),
+                    writer.encode_write(namespace, channel, value),
                 ]
                 for place, (channel, value) in enumerate(writes)
                 if (index := WRITES_IDX_MAP.get(channel, place)) < 0
@@ -234,6 +238,7 @@ class NanomemSaver(ThreadedSaver):
                     "writes": new,
                 }
                 self.sessions.commit(records, [*writer.new, record], durable=False)
+                writer.written()
 
     def _is_late(self, records: SessionRecords, *checkpoint_ids: str | None) -> bool:
         """Whether one of these was made before its thread was deleted, or follows such a one.
@@ -389,18 +394,12 @@ def _encode_values(
     return {
         channel: [
             version,
-            writer.encode_channel(
-                channel, values[channel], conversation=_is_conversation(namespace, channel)
-            )
+            writer.encode_channel(namespace, channel, values[channel])
             if channel in values
             else _EMPTY,
         ]
         for channel, version in new_versions.items()
     }
-
-
-def _is_conversation(namespace: str, channel: str) -> bool:
-    return namespace == "" and channel in _CONVERSATION
 
 
 def _moment(checkpoint_id: str) -> datetime | None:

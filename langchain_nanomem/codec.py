@@ -41,6 +41,7 @@ _CLASSES: dict[str, tuple[type[BaseMessage], str | None]] = {
 }
 _BOOKKEEPING = frozenset({"role", "timestamp", "_class", "_calls", "_extra"})
 _OPENAI = ("name", "tool_calls", "tool_call_id")
+_set = object.__setattr__  # pydantic's own would check what is whole already
 
 
 def encode(message: BaseMessage) -> dict[str, Any]:
@@ -49,27 +50,39 @@ def encode(message: BaseMessage) -> dict[str, Any]:
     Raises:
         ValueError: Its class is not one of LangChain's own, so it could not be made again.
     """
-    cls = type(message)
-    known, role = _CLASSES.get(cls.__name__, (None, None))
-    if known is not cls:
+    return encode_fields(type(message), message.__dict__, message.__pydantic_extra__ or {})
+
+
+def encode_fields(
+    cls: type[BaseMessage], fields: Mapping[str, Any], extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The record of a message that has these fields, as `encode` makes it.
+
+    Raises:
+        ValueError: Its class is not one of LangChain's own, so it could not be made again.
+    """
+    if not is_known_class(cls):
         raise ValueError(
             f"a message of class {cls.__module__}.{cls.__qualname__} cannot be stored: only "
             "LangChain's own message classes can be restored. Convert it to one of them."
         )
-    record: dict[str, Any] = {
-        "role": role or message.role,  # type: ignore[attr-defined]  # only ChatMessage has no fixed role
-        "content": message.content,
-    }
+    role = _CLASSES[cls.__name__][1]
+    record: dict[str, Any] = {"role": role or fields["role"], "content": fields["content"]}
     if _class_by_role(record["role"] or "user") is not cls:
         record["_class"] = cls.__name__
-    fields = _beyond_defaults(message)
-    if calls := fields.pop("tool_calls", None):
+    beyond = _beyond_defaults(cls, fields)
+    if calls := beyond.pop("tool_calls", None):
         record |= _encode_tool_calls(calls)
-    record |= {name: fields.pop(name) for name in _OPENAI if name in fields}
-    record |= fields
-    if message.__pydantic_extra__:
-        record["_extra"] = dict(message.__pydantic_extra__)
+    record |= {name: beyond.pop(name) for name in _OPENAI if name in beyond}
+    record |= beyond
+    if extra:
+        record["_extra"] = dict(extra)
     return record
+
+
+def is_known_class(cls: type[Any]) -> bool:
+    """Whether it is one of LangChain's own message classes, exactly."""
+    return _CLASSES.get(cls.__name__, (None, None))[0] is cls
 
 
 def decode(record: Mapping[str, Any]) -> BaseMessage:
@@ -78,6 +91,23 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
     Fields that no LangChain message has are kept in ``additional_kwargs``. Tool arguments
     that are not a JSON object become ``invalid_tool_calls``, as LangChain itself does it.
     """
+    return construct(*decode_fields(record))
+
+
+def construct(cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]) -> BaseMessage:
+    """A message that has these very fields, all of its class, as its own; nothing is checked."""
+    message = cls.__new__(cls)
+    _set(message, "__dict__", fields)
+    _set(message, "__pydantic_fields_set__", set(fields))
+    _set(message, "__pydantic_extra__", extra)
+    _set(message, "__pydantic_private__", None)
+    return message
+
+
+def decode_fields(
+    record: Mapping[str, Any],
+) -> tuple[type[BaseMessage], dict[str, Any], dict[str, Any]]:
+    """Class, fields and further fields of the message that `decode` makes of a record."""
     role = str(record.get("role") or ("" if "_class" in record else "user"))
     cls = _class_of(record, role)
     defaults = _defaults(cls)
@@ -98,7 +128,7 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
         values |= _decode_tool_calls(record)
     if foreign:
         values["additional_kwargs"] = {**values["additional_kwargs"], **foreign}
-    return cls.model_construct(**values, **record.get("_extra", {}))
+    return cls, values, dict(record.get("_extra", ()))
 
 
 def stamped(record: dict[str, Any]) -> dict[str, Any]:
@@ -146,11 +176,11 @@ def _maker(factory: Any, default: Any) -> Callable[[], Any]:
     return factory or (lambda: default)
 
 
-def _beyond_defaults(message: BaseMessage) -> dict[str, Any]:
-    defaults = _defaults(type(message))
+def _beyond_defaults(cls: type[BaseMessage], fields: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = _defaults(cls)
     return {
         name: value
-        for name, value in message.__dict__.items()
+        for name, value in fields.items()
         if name not in {"content", "type", "role"} and not _is(value, defaults[name]())
     }
 

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langchain_nanomem.codec import encode, said_at, stamped
-from langchain_nanomem.records import MESSAGES, Encoded, SessionRecords, digest
+from langchain_nanomem.codec import encode, encode_fields, said_at, stamped
+from langchain_nanomem.images import image_of
+from langchain_nanomem.live_lists import LiveList
+from langchain_nanomem.ranges import Ranges
+from langchain_nanomem.records import MESSAGE_TYPES, MESSAGES, Encoded, SessionRecords, digest
 from langchain_nanomem.values import dump_record, is_plain, to_json
+from langchain_nanomem.working_set import Channel, Seen, keys_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from langchain_nanomem.elements import Elements
+    from langchain_nanomem.images import Image
     from langchain_nanomem.journal import Record
 
-_RUN_LENGTH = 16
-"""How many ranges, or runs, one run stands for."""
 _OBJECT = b'{"__nanomem__":"object"'
 _SMALL_BYTES = 256
 """A list whose JSON is no longer than this is stored as it is; its elements would cost more."""
+_CONVERSATION = frozenset({MESSAGES, "__start__"})
+_NOWHERE: Channel = ("", "")
+
+
+class Numbered(NamedTuple):
+    """An element and its number."""
+
+    number: int
+    image: Image | None
 
 
 class ElementWriter:
-    """Encodes values for one append to one session; `new` are the elements it needs written."""
+    """Encodes values for one append to one session; `new` are the elements it needs written.
+
+    Call `written` when they are.
+    """
 
     new: list[Record]
 
@@ -31,16 +48,46 @@ class ElementWriter:
         self.new = []
         self._elements = elements
         self._records = records
-        self._added: dict[bytes, int] = {}
+        self._working = records.working
+        self._lists: dict[Channel, LiveList] = {}
+        self._seen: list[Seen] = []
+        self._names: dict[bytes, int] = {}
+        self._runs: dict[tuple[Any, ...], int] = {}
+        self._here: dict[Any, Seen] = {}
+        self._unnamed: dict[bytes, int] = {}
+        self._claimed: set[int] = set()
 
-    def encode_channel(self, channel: str, value: Any, *, conversation: bool) -> Encoded:
-        """The value of a channel, encoded.
+    def written(self) -> None:
+        """Note that everything was written: it may be referred to from now on."""
+        for channel, one in self._lists.items():
+            self._working.put(channel, one)
+        for seen in self._seen:
+            self._working.see(seen)
+        for name, number in self._names.items():
+            self._working.name(name, number)
+        self._working.runs |= self._runs
+        self._working.claim(self._unnamed, self._claimed)
+
+    def encode_channel(self, namespace: str, channel: str, value: Any) -> Encoded:
+        """The value that a channel has from now on, encoded.
 
         Raises:
             ValueError: It can't be serialized; names the channel, and the part of the value.
         """
+        return self._encode(namespace, channel, value, (namespace, channel))
+
+    def encode_write(self, namespace: str, channel: str, value: Any) -> Encoded:
+        """What a task has written to a channel, encoded.
+
+        Raises:
+            ValueError: It can't be serialized; names the channel, and the part of the value.
+        """
+        return self._encode(namespace, channel, value, _NOWHERE)
+
+    def _encode(self, namespace: str, channel: str, value: Any, place: Channel) -> Encoded:
+        conversation = namespace == "" and channel in _CONVERSATION
         try:
-            return self.encode(value, conversation=conversation)
+            return self.encode(value, conversation=conversation, channel=place)
         except Exception as error:
             raise ValueError(
                 f"the value of the channel {channel!r} cannot be stored: "
@@ -48,24 +95,28 @@ class ElementWriter:
                 "Nothing was written; the thread is as it was."
             ) from error
 
-    def encode(self, value: Any, *, conversation: bool = False) -> Encoded:
+    def encode(
+        self, value: Any, *, conversation: bool = False, channel: Channel = _NOWHERE
+    ) -> Encoded:
         """`value` as a checkpoint or a write refers to it.
 
         Args:
             value: Any value that the serializer takes.
             conversation: Whether messages in it belong to the session's own conversation, and
                 are to stand in the file as message lines.
+            channel: Whose value it is, where it is one's.
         """
         kind = type(value)
-        if kind is list and self._worth_sharing(value, conversation):
-            return {"list": self._runs(_spans([self._number(v, conversation) for v in value]))}
+        if kind is list and self._worth_sharing(value, conversation, channel):
+            return {"list": self._list(value, conversation, channel)}
         if isinstance(value, BaseMessage):
-            return {"ref": self._number(value, conversation)}
+            return {"ref": self._number(value, conversation).number}
         if kind is _DeltaSnapshot:
-            return {"snapshot": self.encode(value.value, conversation=conversation)}
+            inner = self.encode(value.value, conversation=conversation, channel=channel)
+            return {"snapshot": inner}
         if not self._elements.readable:
             return self._elements.dumps(value)
-        if kind is dict and any(map(_holds_messages, value.values())) and _named(value):
+        if kind is dict and any(map(_holds_messages, value.values())) and _has_names(value):
             return {"dict": self._items(value, conversation)}
         return {"json": value} if is_plain(value) else self._elements.dumps(value)
 
@@ -76,115 +127,192 @@ class ElementWriter:
             for name, item in value.items()
         }
 
-    def _runs(self, spans: list[Any]) -> list[Any]:
-        """`spans` shortened: a run stands for every `_RUN_LENGTH` of them but the last ones.
+    # --- lists ---
 
-        Without it, a list beside which other elements are written would take one more span
-        at each turn in each of its checkpoints.
-        """
-        whole = (len(spans) - 1) // _RUN_LENGTH * _RUN_LENGTH
-        if whole <= 0:
-            return spans
-        groups = [spans[start : start + _RUN_LENGTH] for start in range(0, whole, _RUN_LENGTH)]
-        return [*self._runs([self._run(group) for group in groups]), *spans[whole:]]
-
-    def _run(self, spans: list[Any]) -> int:
-        run = {"_type": "element", "list": spans}
-        name = digest(run)
-        known = self._added.get(name, self._records.element_digests.get(name))
-        return self._add(name, run) if known is None else known
-
-    def _worth_sharing(self, value: list[Any], conversation: bool) -> bool:  # noqa: FBT001 - passed through
+    def _worth_sharing(self, value: list[Any], conversation: bool, channel: Channel) -> bool:  # noqa: FBT001
         if conversation or not self._elements.readable:
             return bool(value)
+        if value and self._working.holds(channel):
+            return True
         return not is_plain(value) or len(to_json(value)) > _SMALL_BYTES
 
-    def _number(self, value: Any, conversation: bool) -> int:  # noqa: FBT001 - passed through
-        """The number of the element that is `value`; a new one is added where there is none."""
-        if not self._elements.readable:
-            return self._opaque_number(value, conversation)
-        element = self._readable_element(value, conversation)
-        name = digest(element)
-        known = self._added.get(name, self._records.message_digests.get(name))
-        if known is None and "_type" in element:
-            known = self._records.element_digests.get(name)
-        return self._add(name, element) if known is None else known
+    def _list(self, value: list[Any], conversation: bool, channel: Channel) -> list[Any]:  # noqa: FBT001
+        """The ranges and runs of a list's numbers."""
+        base = self._working.like(channel, value, anywhere=not conversation)
+        shared = base.common(value) if base else 0
+        numbers = base.numbers[:shared] if base else []
+        images = base.images[:shared] if base else []
+        for place in base.loose if base else ():
+            if place < shared:
+                numbers[place] = self._number(value[place], conversation, base).number
+        rest = base if base and shared < len(base.objects) else None
+        for element in value[shared:]:
+            number, image = self._number(element, conversation, rest)
+            numbers.append(number)
+            images.append(image)
+        one = LiveList(list(value), numbers, images, follows=(base, shared))
+        one.ranges = self._ranges(base, numbers)
+        if channel[1]:
+            self._lists[channel] = one
+        return one.ranges.written()
 
-    def _readable_element(self, value: Any, conversation: bool) -> Record:  # noqa: FBT001
+    def _ranges(self, base: LiveList | None, numbers: list[int]) -> Ranges:
+        """`numbers` as ranges; as those of `base` and a little more, where they are."""
+        count = len(base.numbers) if base and base.ranges else 0
+        if base and base.ranges and count <= len(numbers) and base.numbers == numbers[:count]:
+            ranges = base.ranges.copy()
+        else:
+            ranges, count = Ranges(), 0
+        ranges.extend(numbers[count:], self._run)
+        return ranges
+
+    def _run(self, spans: list[Any]) -> int:
+        key = tuple(span if isinstance(span, int) else tuple(span) for span in spans)
+        known = self._runs.get(key, self._working.runs.get(key))
+        if known is None:
+            known = self._runs[key] = self._add({"_type": "element", "list": spans})
+        return known
+
+    # --- elements ---
+
+    def _number(
+        self,
+        value: Any,
+        conversation: bool,  # noqa: FBT001 - passed through
+        base: LiveList | None = None,
+    ) -> Numbered:
+        """The number of the element that is `value`; a new one is added where there is none."""
+        image = image_of(value)
+        line = conversation and self._is_line(value)
+        if image is None:
+            return Numbered(self._loose(value, line, base), None)
+        number = self._known(value, image, line, base)
+        if number is None:
+            number = self._store(value, image, line)
+            self._see(Seen(value, image, number))
+        return Numbered(number, image)
+
+    def _is_line(self, value: Any) -> bool:
+        """Whether it is a message that stands in a line, if it is of the conversation.
+
+        Where the line can't be read it must have its id, which can't be added later.
+        """
+        if not isinstance(value, BaseMessage) or isinstance(value, RemoveMessage):
+            return False
+        return self._elements.readable or value.id is not None
+
+    def _known(self, value: Any, image: Image, line: bool, base: LiveList | None) -> int | None:  # noqa: FBT001
+        """The number of an element that is there already, and stands where it has to."""
+        for seen in self._seen_before(value):
+            if (not line or self._stands_in_line(seen.number)) and seen.image.equals(image):
+                return seen.number
+        if base is not None and (number := base.find(value, image)) is not None:
+            return number
+        number = self._records.message_ids.get(getattr(value, "id", None) or "")
+        stored = None if number is None else self._elements.image(number, self._records)
+        if stored and stored.equals(image):
+            return number
+        return self._named(value.id, image) if line and self._elements.readable else None
+
+    def _named(self, message_id: str | None, image: Image) -> int | None:
+        """The number of a message that was written before it was given its id; None of others."""
+        name = _without_id(image).name()
+        number = self._unnamed.get(name, self._working.unnamed.get(name))
+        if number is None or message_id is None or number in self._claimed:
+            return None
+        self._claimed.add(number)
+        return self._add({"_type": "message", "of": number, "id": message_id})
+
+    def _seen_before(self, value: Any) -> list[Seen]:
+        here = [self._here[key] for key in keys_of(value) if key in self._here]
+        return [*here, *self._working.seen(value)]
+
+    def _see(self, seen: Seen) -> None:
+        self._seen.append(seen)
+        for key in keys_of(seen.element):
+            self._here[key] = seen
+
+    def _stands_in_line(self, number: int) -> bool:
+        place = number - self._records.next_number
+        element = self.new[place] if place >= 0 else self._records.elements[number]
+        return element.get("_type") in MESSAGE_TYPES
+
+    def _element(self, value: Any, image: Image, line: bool) -> Record:  # noqa: FBT001 - passed through
+        if not self._elements.readable:
+            return self._opaque(value, line)
         if not isinstance(value, BaseMessage):
-            plain = is_plain(value)
-            return {
-                "_type": "element",
-                **({"json": value} if plain else self._elements.dumps(value)),
-            }
+            return {"_type": "element", "json": image.content}
+        record = encode_fields(image.cls, image.content, {})
+        return record if line else {"_type": "element", "message": record}
+
+    def _store(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
+        """The number of an element that is not at hand: that of an equal one, or a new one.
+
+        What two people say in the same words is said twice, and stands in two lines.
+        """
+        if line:
+            number = self._add(self._element(value, image, line))
+            if value.id is None:
+                self._unnamed[image.name()] = number
+            return number
+        return self._by_name(image.name(), lambda: self._element(value, image, line))
+
+    def _loose(self, value: Any, line: bool, base: LiveList | None) -> int:  # noqa: FBT001
+        """The number of an element that has no image: it is told by how it is written."""
+        element = self._loose_element(value, line) if self._elements.readable else {}
+        for number in base.loose_numbers() if base else ():
+            if number not in self._working.named:
+                self._working.name(self._elements.name(number, self._records), number)
+        kind = b"message" if line else b"element"
+        if not self._elements.readable:
+            name = kind + self._elements.fingerprint(value)
+            return self._by_name(name, lambda: self._opaque(value, line))
+        name = kind + digest(element)
+        known = self._records.message_ids.get(element.get("id") or "")
+        if known is not None and self._elements.name(known, self._records) == name:
+            return known
+        return self._by_name(name, lambda: element)
+
+    def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
+        if not isinstance(value, BaseMessage):
+            return {"_type": "element", **self._elements.dumps(value)}
         try:
             record = encode(value)
             foreign = _OBJECT in dump_record(record) and self._elements.own_objects
         except ValueError:  # a class or an artifact that only the serializer can store
             foreign = True
         if foreign:
-            return self._opaque_element(value, conversation)
-        if conversation and _has_its_place(value):
-            return record
-        return {"_type": "element", "message": record}
+            return self._opaque(value, line and value.id is not None)
+        return record if line else {"_type": "element", "message": record}
 
-    def _opaque_element(self, value: Any, conversation: bool) -> Record:  # noqa: FBT001 - passed through
+    def _opaque(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         encoded = self._elements.dumps(value)
-        if not (conversation and _has_its_place(value)):
+        if not line:
             return {"_type": "element", **encoded}
         stamp = said_at(value.additional_kwargs)
         return {"_type": "message", "timestamp": stamp, "id": value.id, **encoded}
 
-    def _opaque_number(self, value: Any, conversation: bool) -> int:  # noqa: FBT001 - passed through
-        kind = "message" if conversation and _has_its_place(value) else "element"
-        name = kind.encode() + self._elements.fingerprint(value)
-        known = self._added.get(name, self._opaque_digests().get(name))
-        if known is not None:
-            return known
-        return self._add(name, self._opaque_element(value, conversation))
+    def _by_name(self, name: bytes, element: Callable[[], Record]) -> int:
+        number = self._names.get(name, self._working.names.get(name))
+        if number is None:
+            number = self._names[name] = self._add(element())
+        return number
 
-    def _opaque_digests(self) -> dict[bytes, int]:
-        known = self._records.opaque_digests
-        for number in range(self._records.opaque_end, self._records.next_number):
-            element = self._records.elements.get(number, {})
-            if "serde" in element:
-                value = self._elements.decode(element, self._records)
-                name = element["_type"].encode() + self._elements.fingerprint(value)
-                known[name] = number
-        self._records.opaque_end = self._records.next_number
-        return known
-
-    def _add(self, name: bytes, element: Record) -> int:
-        number = self._added[name] = self._records.next_number + len(self.new)
+    def _add(self, element: Record) -> int:
+        number = self._records.next_number + len(self.new)
         line = element if "_type" in element else stamped(element)
         self.new.append({**line, "_n": number})
         return number
 
 
-def _has_its_place(value: Any) -> bool:
-    """Whether it is a message that stays: one without an id is to be written again with it."""
-    return (
-        isinstance(value, BaseMessage)
-        and value.id is not None
-        and not isinstance(value, RemoveMessage)
-    )
+def _without_id(image: Image) -> Image:
+    return image._replace(content={**image.content, "id": None})
 
 
-def _named(value: dict[Any, Any]) -> bool:
+def _has_names(value: dict[Any, Any]) -> bool:
     return all(type(name) is str for name in value)
 
 
 def _holds_messages(value: Any) -> bool:
     items = value if type(value) is list else [value]
     return any(isinstance(item, BaseMessage) for item in items)
-
-
-def _spans(numbers: list[int]) -> list[list[int]]:
-    """Runs of numbers that follow each other, each as its start and its end."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and spans[-1][1] == number:
-            spans[-1][1] += 1
-        else:
-            spans.append([number, number + 1])
-    return spans

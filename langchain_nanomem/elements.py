@@ -14,12 +14,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langchain_nanomem.codec import decode, encode
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.records import (
-    Encoded,
-    SessionRecords,
-    copy_record,
-    members,
-)
+from langchain_nanomem.images import image_of, image_of_record
+from langchain_nanomem.records import MESSAGE_TYPES, Encoded, SessionRecords, copy_record, digest
 from langchain_nanomem.values import dump_record, from_json, to_json
 
 if TYPE_CHECKING:
@@ -27,7 +23,9 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from langchain_nanomem.images import Image
     from langchain_nanomem.journal import Record
+    from langchain_nanomem.working_set import Channel
 
 _MAX_DEPTH = 32
 
@@ -60,8 +58,13 @@ class Elements:
         if "json" in encoded:
             return from_json(to_json(encoded["json"]))
         if "list" in encoded:
-            numbers = members(encoded["list"], records.elements)
-            return [self._element(records, number) for number in numbers]
+            numbers = records.members(encoded["list"])
+            parts: list[Any] = []
+            images = self._images(numbers, records)
+            return [
+                image.fresh(parts) if image else self._element(records, number)
+                for number, image in zip(numbers, images, strict=True)
+            ]
         if "dict" in encoded:
             return {name: self.decode(item, records) for name, item in encoded["dict"].items()}
         if "ref" in encoded:
@@ -69,6 +72,64 @@ class Elements:
         if "snapshot" in encoded:
             return _DeltaSnapshot(self.decode(encoded["snapshot"], records))
         return self._loads(encoded["serde"])
+
+    def decode_channel(self, channel: Channel, encoded: Encoded, records: SessionRecords) -> Any:
+        """The value of a channel for one who only looks at it."""
+        del channel
+        return self.decode(encoded, records)
+
+    def hand_out(self, channel: Channel, encoded: Encoded, records: SessionRecords) -> Any:
+        """The value of a channel for a program that goes on from it.
+
+        Raises:
+            NanomemError: An element of it is missing from the journal.
+        """
+        if "list" not in encoded:
+            return self.decode(encoded, records)
+        numbers = records.working.numbers_of(channel, encoded["list"])
+        if numbers is None:
+            numbers = records.members(encoded["list"])
+        images = self._images(numbers, records)
+        return records.working.hand_out(
+            channel, numbers, images, lambda number: self._element(records, number)
+        )
+
+    def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:
+        known = records.working.images
+        for number in set(numbers).difference(known):
+            self.image(number, records)
+        return list(map(known.__getitem__, numbers))
+
+    def image(self, number: int, records: SessionRecords) -> Image | None:
+        """The image of an element as it was written; None if it has none."""
+        known = records.working.images
+        if number not in known:
+            element = self._record(records, number)
+            if "_type" not in element:
+                known[number] = image_of_record(element)
+            elif "message" in element:
+                known[number] = image_of_record(element["message"])
+            else:
+                known[number] = image_of(self.decode(element, records))
+        return known[number]
+
+    def name(self, number: int, records: SessionRecords) -> bytes:
+        """The short name of an element, by its kind and content."""
+        element = self._record(records, number)
+        kind = b"message" if element.get("_type") in MESSAGE_TYPES else b"element"
+        if self.readable:
+            return kind + digest(element)
+        return kind + self.fingerprint(self.decode(element, records))
+
+    def _record(self, records: SessionRecords, number: int) -> Record:
+        element = records.elements.get(number)
+        if element is None:
+            raise NanomemError(
+                f"session {records.key!r}: record number {number} is missing from its file, but a "
+                "checkpoint contains it; a line was removed. Put it back, or go on from an older "
+                "checkpoint."
+            )
+        return element
 
     def message_record(self, element: Record) -> Record:
         """The readable record of an element that is a message, to be looked at only."""
@@ -85,13 +146,10 @@ class Elements:
         return {"role": "unknown", "content": value}
 
     def _element(self, records: SessionRecords, number: int) -> Any:
-        element = records.elements.get(number)
-        if element is None:
-            raise NanomemError(
-                f"session {records.key!r}: record number {number} is missing from its file, but a "
-                "checkpoint contains it; a line was removed. Put it back, or go on from an older "
-                "checkpoint."
-            )
+        image = self.image(number, records)
+        if image is not None:
+            return image.fresh([])
+        element = self._record(records, number)
         if "_type" not in element:
             return decode(copy_record(element))
         if "message" in element:

@@ -222,6 +222,7 @@ class SessionManager:
             writer.encode(list(messages), conversation=True)
             if writer.new:
                 self.commit(records, writer.new)
+                writer.written()
 
     def bind_scope(self, key: str, scope: tuple[str, ...]) -> None:
         """Bind the session to whose memory it uses, at its first use and for good.

@@ -29,6 +29,7 @@ from langchain_nanomem.errors import UnsupportedFormatError
 from langchain_nanomem.journal import ORIGIN, Position, Record
 from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.values import dump_record, load_record
+from langchain_nanomem.working_set import WorkingSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -115,16 +116,13 @@ class SessionRecords:
     def reset(self) -> None:
         """Forget everything; the journal is to be read anew."""
         self.end: Position = ORIGIN
+        self.working = WorkingSet()
         self.header: Record = {}
         self.elements: Numbered = {}
-        self.line_numbers: list[int] = []
-        """The numbers of the message lines, in their order."""
+        self.line_numbers: dict[int, None] = {}
+        """The numbers of the message lines, in their order; of one that was given its id only
+        after it had been written, the number that it has since."""
         self.message_ids: dict[str, int] = {}
-        self.message_digests: dict[bytes, int] = {}
-        self.element_digests: dict[bytes, int] = {}
-        self.opaque_digests: dict[bytes, int] = {}
-        """Of elements that only the serializer can read; up to the number `opaque_end`."""
-        self.opaque_end = 0
         self.next_number = 0
         self.checkpoints: dict[str, dict[str, Record]] = {}
         self.values: dict[tuple[str, str, Any], Encoded] = {}
@@ -152,22 +150,29 @@ class SessionRecords:
         self.end = end
 
     def _fold_message(self, record: Record) -> None:
+        if record.get("_type") == "message":
+            self.line_numbers.pop(record.get("of", -1), None)
         number = self._number(record)
-        self.line_numbers.append(number)
+        self.line_numbers[number] = None
         if isinstance(record.get("id"), str):
             self.message_ids[record["id"]] = number
-        self.message_digests[digest(record)] = number
 
     def _fold_element(self, record: Record) -> None:
-        number = self._number(record)
-        self.element_digests[digest(record)] = number
+        self._number(record)
 
     def _number(self, record: Record) -> int:
         number = number_of(record, self.elements, self.next_number)
         record.pop("_n", None)
+        if "of" in record and record.get("_type") == "message":
+            record = self._named(record)
         self.elements[number] = record
         self.next_number = max(self.next_number, number + 1)
         return number
+
+    def _named(self, record: Record) -> Record:
+        """The message that was given its id only after it had been written."""
+        whole = self.elements.get(record["of"], {"_type": "missing"})
+        return {**whole, "id": record["id"]}
 
     def _fold_metadata(self, record: Record) -> None:
         version = record.get("v", FORMAT_VERSION)
@@ -244,6 +249,10 @@ class SessionRecords:
     def moment(self, name: str) -> datetime | None:
         """``created_at`` or ``updated_at``."""
         return parse_timestamp(self.header.get(name))
+
+    def members(self, spans: Iterable[Any]) -> list[int]:
+        """The numbers of a list's elements, in their order."""
+        return list(members(spans, self.elements))
 
     def message(self, number: int) -> Record:
         """The record of a message, to be looked at only."""

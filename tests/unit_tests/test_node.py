@@ -136,9 +136,8 @@ def is_legal(messages):
 
 def recorded(mem, key="t"):
     with mem.sessions.reading(key) as records:
-        return {
-            records.message(n)["id"]: records.message(n)["content"] for n in records.line_numbers
-        }
+        lines = [records.message(number) for number in records.line_numbers]
+        return {line["id"]: line["content"] for line in lines if "id" in line}
 
 
 def ranges(mem, key="t"):

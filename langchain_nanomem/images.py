@@ -1,0 +1,183 @@
+"""What a message or a list element was when it was last looked at, to the last detail.
+
+A program may edit a message in place, and `==` takes 1, 1.0 and True for equal. An image
+notices every change: text is compared as Python does it (which is free where it is the same
+object), everything nested by its `marshal` bytes, which tell types and orders apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+
+from langchain_nanomem.codec import construct, decode_fields, is_known_class
+from langchain_nanomem.values import is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from langchain_nanomem.journal import Record
+
+_MARSHAL_VERSION = 2
+"""The last one whose bytes depend on nothing but the value: no references to shared parts."""
+_HEADER_BYTES = len(marshal.dumps([], _MARSHAL_VERSION))
+_CONTAINERS = (dict, list)
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+class Image(NamedTuple):
+    """An element as it was, and how to make another one that shares nothing it could change."""
+
+    cls: type[Any]
+    content: Any
+    """A message's fields, never to be handed out; or the element itself, copied if it is nested."""
+    nested: tuple[str, ...]
+    """The names of a message's fields that are dictionaries or lists."""
+    pick: Callable[[Any], Any] | None
+    """Gets the part of the content for which `==` isn't enough; None where it is."""
+
+    def name(self) -> bytes:
+        """A short name for class and content."""
+        return hashlib.blake2b(
+            self.cls.__name__.encode() + exact([self.content]), digest_size=16
+        ).digest()
+
+    def is_of(self, element: Any) -> bool:
+        """Whether `element` is now, in class and content, what this was made of."""
+        if type(element) is not self.cls or has_extra(element):
+            return False
+        return self.is_content(content_of(element))
+
+    def equals(self, other: Image, *, but: str | None = None) -> bool:
+        """Whether both are of the same class and content, but perhaps for the field `but`."""
+        if self.cls is not other.cls:
+            return False
+        if but is None:
+            return self.is_content(other.content)
+        return isinstance(other.content, dict) and self.is_content(
+            {**other.content, but: self.content.get(but)}
+        )
+
+    def is_content(self, content: Any) -> bool:
+        """Whether `content`, of an element of this class, is what this was made of."""
+        try:
+            if content != self.content:
+                return False
+            pick = self.pick
+            return pick is None or exact([pick(content)]) == exact([pick(self.content)])
+        except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
+            return False
+
+    def fresh(self, parts: list[Any]) -> Any:
+        """A new element of this content.
+
+        Args:
+            parts: Takes up everything in it that could be changed in place, itself too.
+        """
+        if not issubclass(self.cls, BaseMessage):
+            return _fresh(self.content, parts)
+        fields = self.content.copy()
+        for name in self.nested:
+            fields[name] = _fresh(fields[name], parts)
+        extra: dict[str, Any] = {}
+        message = construct(self.cls, fields, extra)
+        parts += (message, fields, extra)
+        return message
+
+
+def image_of(element: Any) -> Image | None:
+    """The image of an element; None of one that can't be compared well: look at it anew each time.
+
+    That are objects that are no message of LangChain's own, and what holds such objects.
+    """
+    cls = type(element)
+    try:
+        if cls in _SCALARS:
+            return Image(cls, element, (), None) if is_plain(element) else None
+        if cls in _CONTAINERS:
+            return Image(cls, _frozen(element), (), _itself) if is_plain(element) else None
+        if not is_known_class(cls) or has_extra(element):
+            return None
+        return _image_of_fields(cls, element.__dict__)
+    except RecursionError:
+        return None
+
+
+def image_of_record(record: Record) -> Image | None:
+    """The image of the message that a record stands for."""
+    cls, fields, extra = decode_fields(record)
+    return None if extra else _image_of_fields(cls, fields)
+
+
+def _image_of_fields(cls: type[Any], fields: dict[str, Any]) -> Image | None:
+    content: dict[str, Any] = {}
+    nested: list[str] = []
+    picked: list[str] = []
+    for name, value in fields.items():
+        kind = type(value)
+        if kind is str or value is None:
+            content[name] = value
+            continue
+        if not is_plain(value):
+            return None
+        content[name] = _frozen(value)
+        if kind in _CONTAINERS:
+            nested.append(name)
+        if value or kind not in _CONTAINERS:
+            picked.append(name)
+    if content.keys() != cls.model_fields.keys():
+        return None
+    return Image(cls, content, tuple(nested), itemgetter(*picked) if picked else None)
+
+
+def _itself(content: Any) -> Any:
+    return content
+
+
+_EMPTY_DICT: dict[str, Any] = {}
+_EMPTY_LIST: list[Any] = []
+
+
+def _frozen(value: Any) -> Any:
+    """A copy that nobody else can change; empty ones are one and the same."""
+    if type(value) is dict:
+        return {name: _frozen(item) for name, item in value.items()} if value else _EMPTY_DICT
+    if type(value) is list:
+        return [_frozen(item) for item in value] if value else _EMPTY_LIST
+    return value
+
+
+def _fresh(value: Any, parts: list[Any]) -> Any:
+    if type(value) is dict:
+        copied: Any = {name: _fresh(item, parts) for name, item in value.items()} if value else {}
+    elif type(value) is list:
+        copied = [_fresh(item, parts) for item in value] if value else []
+    else:
+        return value
+    parts.append(copied)
+    return copied
+
+
+def content_of(element: Any) -> Any:
+    """What an image compares: a message's fields, or any other element itself."""
+    return element.__dict__ if isinstance(element, BaseMessage) else element
+
+
+def has_extra(element: Any) -> bool:
+    """Whether it is a message with fields that its class doesn't have."""
+    return isinstance(element, BaseMessage) and bool(element.__pydantic_extra__)
+
+
+def exact(values: list[Any]) -> bytes:
+    """Bytes that are the same for the same values only, types and orders included.
+
+    Those of two lists behind each other are those of both lists joined.
+
+    Raises:
+        ValueError: One of them is no plain data.
+    """
+    return marshal.dumps(values, _MARSHAL_VERSION)[_HEADER_BYTES:]

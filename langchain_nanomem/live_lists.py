@@ -1,0 +1,241 @@
+"""The lists that a program and a session hold in common: which element has which number.
+
+What a graph puts is nearly always what it was given, or what it put before, and a little
+more. So the elements of the last list of a channel are compared with those of the new one,
+in bulk, and only what differs is looked at one by one. What is handed out is handed out again
+if nobody holds it any longer: a thread's thousand messages are not made anew at each turn.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import getweakrefcount
+
+from langchain_core.messages import BaseMessage
+
+from langchain_nanomem.images import Image, content_of, exact, has_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from langchain_nanomem.ranges import Ranges
+
+Images = list[Image | None]
+_fields_of = attrgetter("__dict__")
+_extra_of = attrgetter("__pydantic_extra__")
+
+
+def _count_alone() -> int | None:
+    """The count of a part that only its owner and `LiveList.parts` refer to.
+
+    None where counts say nothing: on other Pythons, and on those without a global lock.
+    """
+    is_locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    if sys.implementation.name != "cpython" or not is_locked():
+        return None  # pragma: no cover - depends on the Python that runs it
+    owner: list[Any] = [{}]
+    return next(map(sys.getrefcount, list(owner)))
+
+
+_ALONE = _count_alone()
+
+
+class Reusable(NamedTuple):
+    """What of a list may be handed out again."""
+
+    length: int
+    """The number of leading elements that are the same."""
+    unfit: AbstractSet[int]
+    """Of those, the places of the ones that someone may still hold, or has changed."""
+
+
+NOTHING = Reusable(0, frozenset())
+
+
+class LiveList:
+    """A list as the program holds it.
+
+    Args:
+        objects: Its elements. Of a list that was put, the program's own; of one that was
+            handed out, ours, which the program may hold, and change.
+        numbers: The number of each in the session.
+        images: What each was when it was put or handed out.
+        follows: A list that has the same leading elements, and how many of them.
+        parts: Of a list that was handed out, everything in it that could be changed in place,
+            and for each element, where its parts end.
+    """
+
+    def __init__(
+        self,
+        objects: list[Any],
+        numbers: list[int],
+        images: Images,
+        *,
+        follows: tuple[LiveList | None, int] = (None, 0),
+        parts: tuple[Sequence[Any], Sequence[int]] = ((), ()),
+    ) -> None:
+        self.objects = objects
+        self.numbers = numbers
+        self.images = images
+        self.ranges: Ranges | None = None
+        """How the numbers are written; None until that is known."""
+        self._parts, self._ends = parts
+        self._places: dict[Any, int] | None = None
+        base, shared = follows
+        new = images[shared:]
+        self._contents = [image.content if image else None for image in new]
+        self._classes = [image.cls if image else type(None) for image in new]
+        self._picks = [image.pick if image else None for image in new]
+        self._exact = self._exactly(self._contents, self._picks)
+        self.loose = [place for place, image in enumerate(new, shared) if image is None]
+        """The places of the elements that have no image."""
+        if base is not None and shared:
+            self._follow(base, shared)
+
+    def _follow(self, base: LiveList, shared: int) -> None:
+        self._exact = base._exact_until(shared) + self._exact
+        self._contents = base._contents[:shared] + self._contents
+        self._classes = base._classes[:shared] + self._classes
+        self._picks = base._picks[:shared] + self._picks
+        self.loose = [place for place in base.loose if place < shared] + self.loose
+
+    def _exact_until(self, count: int) -> bytes:
+        if count == len(self.objects):
+            return self._exact
+        return self._exactly(self._contents[:count], self._picks)
+
+    @staticmethod
+    def _exactly(contents: list[Any], picks: list[Any]) -> bytes:
+        return exact(
+            [pick(content) for pick, content in zip(picks, contents, strict=False) if pick]
+        )
+
+    # --- comparing ---
+
+    def common(self, values: list[Any]) -> int:
+        """How many leading ones of `values` are, now, what the same ones of this list were.
+
+        Those without an image count as the same; the caller looks at them himself.
+        """
+        count = min(len(values), len(self.objects))
+        head = values if len(values) == count else values[:count]
+        if self._is_same(head):
+            return count
+        pairs = enumerate(zip(self.images, head, strict=False))
+        return next((i for i, (image, value) in pairs if image and not image.is_of(value)), count)
+
+    def _is_same(self, head: list[Any]) -> bool:
+        count = len(head)
+        classes = list(map(type, head))
+        contents = _contents_of(head, classes)
+        for place in self.loose:
+            if place < count:
+                classes[place], contents[place] = type(None), None
+        try:
+            return (
+                classes == self._classes[:count]
+                and contents == self._contents[:count]
+                and self._exactly(contents, self._picks) == self._exact_until(count)
+            )
+        except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
+            return False
+
+    def find(self, value: Any, image: Image) -> int | None:
+        """The number of the element that is `value`, of this image; None if there is none."""
+        if self._places is None:
+            self._places = {_name_of(one): place for place, one in enumerate(self.objects)}
+        place = self._places.get(_name_of(value))
+        known = None if place is None else self.images[place]
+        return self.numbers[place] if known and place is not None and known.equals(image) else None
+
+    def loose_numbers(self) -> list[int]:
+        """The numbers of the elements that have no image."""
+        return [self.numbers[place] for place in self.loose]
+
+    # --- handing out again ---
+
+    def reusable(self, numbers: list[int]) -> Reusable:
+        """Which elements may be handed out again for `numbers`."""
+        count = min(len(numbers), len(self._ends))
+        if not count or _ALONE is None or numbers[0] != self.numbers[0]:
+            return NOTHING
+        if numbers[:count] != self.numbers[:count]:
+            pairs = zip(numbers, self.numbers, strict=False)
+            count = next(i for i, (one, other) in enumerate(pairs) if one != other)
+        held = self._held(count)
+        changed = self._changed(count) if len(held) < count else set()
+        return Reusable(count, held | changed)
+
+    def _held(self, count: int) -> set[int]:
+        """The places of the elements to which someone refers, or to a part of them."""
+        parts = self._parts[: self._ends[count - 1]]
+        counts = list(map(sys.getrefcount, parts))
+        alone = _ALONE + 1  # type: ignore[operator]  # asked only where counts tell
+        if counts.count(alone) == len(counts) and not any(map(getweakrefcount, parts)):
+            return set()
+        if len(counts) - counts.count(alone) > count // 2:
+            return set(range(count))  # all, most likely: the program still has the list
+        held = [n for n, c in enumerate(counts) if c != alone or getweakrefcount(parts[n])]
+        return {bisect_right(self._ends, n) for n in held}
+
+    def _changed(self, count: int) -> set[int]:
+        changed = {place for place in self.loose if place < count}
+        head = self.objects[:count]
+        if not self._is_same(head):
+            pairs = enumerate(zip(self.images, head, strict=False))
+            changed |= {
+                place for place, (image, value) in pairs if image and not image.is_of(value)
+            }
+        return changed
+
+    def parts_of(self, place: int) -> Sequence[Any]:
+        """Everything in an element that could be changed in place."""
+        return self._parts[self._ends[place - 1] if place else 0 : self._ends[place]]
+
+    def parts_until(self, count: int) -> tuple[list[Any], list[int]]:
+        """The same of the first `count` elements, and where each one's end."""
+        return list(self._parts[: self._ends[count - 1]] if count else ()), list(self._ends[:count])
+
+
+def hand_out(
+    previous: tuple[LiveList, Reusable] | None,
+    numbers: list[int],
+    images: Images,
+    make: Callable[[int], Any],
+) -> LiveList:
+    """A list of these elements for a program, of fresh objects or of ones nobody holds.
+
+    Args:
+        previous: What was handed out before, and what of it may be handed out again.
+        numbers: The elements' numbers.
+        images: Their images.
+        make: Makes an element that has no image of its number.
+    """
+    base, (count, unfit) = previous or (None, NOTHING)
+    objects = base.objects[:count] if base else []
+    parts, ends = base.parts_until(count) if base and not unfit else ([], [])
+    for place in range(len(ends), len(numbers)):
+        if base and place < count and place not in unfit:
+            parts += base.parts_of(place)
+        else:
+            image = images[place]
+            objects[place : place + 1] = [image.fresh(parts) if image else make(numbers[place])]
+        ends.append(len(parts))
+    return LiveList(objects, numbers, images, follows=(base, count), parts=(parts, ends))
+
+
+def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:
+    """What an image compares of each; None for a message with fields that its class lacks."""
+    are_messages = all(issubclass(cls, BaseMessage) for cls in set(classes))
+    if are_messages and not any(map(_extra_of, values)):
+        return list(map(_fields_of, values))
+    return [None if has_extra(value) else content_of(value) for value in values]
+
+
+def _name_of(value: Any) -> Any:
+    """What a message, or any other element, is likely to be found again by."""
+    return (isinstance(value, BaseMessage) and value.id) or id(value)
