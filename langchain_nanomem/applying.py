@@ -158,7 +158,7 @@ def _pointer_after(record: Record, records: SessionRecords) -> int:
     """The pointer of the session's own view, once the range of `record` is in memory."""
     view = records.view()
     pointer, start, end = records.pointer(view), record["start"], record["end"]
-    ids = [records.message(number).get("id") for number in view[start:end]]
+    ids = [record.get("id") for record in records.messages(view[start:end])]
     if not record["ids"] or (pointer == start and ids == record["ids"]):
         return int(end)
     return max(pointer, records.covered(records.marks(view), also=record["ids"]))

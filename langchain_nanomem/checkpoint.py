@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import (
@@ -20,14 +22,17 @@ from langgraph.checkpoint.base import (
 from typing_extensions import override
 
 from langchain_nanomem.checkpoint_async import ThreadedSaver
+from langchain_nanomem.checkpoint_record import written
+from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.pruning import Kept, Place, ancestry, is_over, kept_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import DeltaChannelHistory
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from langchain_nanomem.journal import Record
@@ -69,10 +74,7 @@ class NanomemSaver(ThreadedSaver):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         key, namespace = _thread(config), _namespace(config)
         with self.sessions.reading(key) as records:
-            checkpoints = records.checkpoints.get(namespace)
-            if not checkpoints:
-                return None
-            checkpoint_id = get_checkpoint_id(config) or max(checkpoints)
+            checkpoint_id = get_checkpoint_id(config) or records.newest.get(namespace, "")
             return self._tuple(records, namespace, checkpoint_id, self._elements.hand_out)
 
     @override
@@ -84,53 +86,42 @@ class NanomemSaver(ThreadedSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        for found in self._matching(config, filter, before, limit):
-            if (checkpoint := self._found(*found)) is not None:
-                yield checkpoint
-
-    def _matching(
-        self,
-        config: RunnableConfig | None,
-        wanted: dict[str, Any] | None,
-        before: RunnableConfig | None,
-        limit: int | None,
-    ) -> Sequence[tuple[str, str, str]]:
-        """Key, namespace and id of the checkpoints that match, newest first."""
-        keys = [info.key for info in self.sessions.journal.list()]
-        if config is not None:
-            keys = [_thread(config)]
-        places = [place for key in keys for place in self._places(key, config, before, wanted)]
-        places.sort(key=lambda place: place[2], reverse=True)
-        return places if limit is None else places[: max(0, limit)]
+        places = self._places(config, get_checkpoint_id(before) if before else None)
+        found = (one for place in places if (one := self._found(*place, filter)) is not None)
+        yield from islice(found, None if limit is None else max(0, limit))
 
     def _places(
-        self,
-        key: str,
-        config: RunnableConfig | None,
-        before: RunnableConfig | None,
-        wanted: dict[str, Any] | None,
-    ) -> Sequence[tuple[str, str, str]]:
-        configurable = config["configurable"] if config else {}
-        namespace, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
-        end = get_checkpoint_id(before) if before else None
+        self, config: RunnableConfig | None, end: str | None
+    ) -> Iterable[tuple[str, str, str]]:
+        """Key, namespace and id of the checkpoints meant, newest first."""
+        if config is None:
+            keys, namespace, only = [info.key for info in self.sessions.journal.list()], None, None
+        else:
+            configurable = config["configurable"]
+            keys = [_thread(config)]
+            namespace, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
+        places: list[tuple[str, str, str]] = []
+        for key in keys:
+            with self.sessions.reading(key) as records:
+                spaces = [ns for ns in records.checkpoints if namespace in {None, ns}]
+                places += [(key, ns, one) for ns in spaces for one in records.checkpoints[ns]]
+        if only or end:
+            places = [p for p in places if (not only or p[2] == only) and (not end or p[2] < end)]
+        return sorted(places, key=itemgetter(2), reverse=True)
+
+    def _found(
+        self, key: str, namespace: str, checkpoint_id: str, wanted: dict[str, Any] | None
+    ) -> CheckpointTuple | None:
         with self.sessions.reading(key) as records:
-            return [
-                (key, ns, checkpoint_id)
-                for ns, checkpoints in records.checkpoints.items()
-                if namespace in {None, ns}
-                for checkpoint_id in checkpoints
-                if (not only or checkpoint_id == only)
-                and (not end or checkpoint_id < end)
-                and (not wanted or self._has(records, (ns, checkpoint_id), wanted))
-            ]
+            if checkpoint_id not in records.checkpoints.get(namespace, ()):
+                return None
+            if wanted and not self._has(records, (namespace, checkpoint_id), wanted):
+                return None
+            return self._tuple(records, namespace, checkpoint_id, self._elements.decode_channel)
 
     def _has(self, records: SessionRecords, place: Place, wanted: dict[str, Any]) -> bool:
         metadata = self._metadata(records, place)
         return all(metadata.get(name) == value for name, value in wanted.items())
-
-    def _found(self, key: str, namespace: str, checkpoint_id: str) -> CheckpointTuple | None:
-        with self.sessions.reading(key) as records:
-            return self._tuple(records, namespace, checkpoint_id, self._elements.decode_channel)
 
     def _tuple(
         self,
@@ -139,18 +130,21 @@ class NanomemSaver(ThreadedSaver):
         checkpoint_id: str,
         value_of: Callable[[Channel, Encoded, SessionRecords], Any],
     ) -> CheckpointTuple | None:
-        record = records.checkpoints.get(namespace, {}).get(checkpoint_id)
-        if record is None:
+        if checkpoint_id not in records.checkpoints.get(namespace, ()):
             return None
+        record = records.checkpoint(namespace, checkpoint_id)
         decode = self._elements.decode
         checkpoint: Checkpoint = decode(record["checkpoint"], records)
         versions = dict(record["versions"])
         values = {
             channel: value_of((namespace, channel), encoded, records)
             for channel, version in versions.items()
-            if (encoded := records.values.get((namespace, channel, version), _EMPTY)) != _EMPTY
+            if (encoded := records.value(namespace, channel, version)) is not None
         }
-        checkpoint |= {"channel_versions": versions, "channel_values": values}
+        checkpoint |= {"id": record["id"], "channel_versions": versions, "channel_values": values}
+        if "seen" in record:
+            seen = {node: dict(versions) for node, versions in record["seen"].items()}
+            checkpoint |= {"versions_seen": seen}
         parent = record["parent"]
         return CheckpointTuple(
             config=_config(records.key, namespace, checkpoint_id),
@@ -167,6 +161,15 @@ class NanomemSaver(ThreadedSaver):
             (task, channel, self._elements.decode(encoded, records))
             for task, channel, encoded, _ in records.writes_of(namespace, checkpoint_id)
         ]
+
+    @override
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        key, namespace = _thread(config), _namespace(config)
+        with self.sessions.reading(key) as records:
+            checkpoint_id = get_checkpoint_id(config) or records.newest.get(namespace, "")
+            return delta_history(self._elements, records, (namespace, checkpoint_id), channels)
 
     # --- writing ---
 
@@ -187,7 +190,8 @@ class NanomemSaver(ThreadedSaver):
                 self._take_back(records, (namespace, checkpoint["id"]))
             else:
                 writer = ElementWriter(self._elements, records)
-                rest = {n: v for n, v in checkpoint.items() if n not in _STORED_APART}
+                apart = self._apart(checkpoint)
+                rest = {n: v for n, v in checkpoint.items() if n not in apart}
                 record = {
                     "_type": "checkpoint",
                     "ns": namespace,
@@ -198,7 +202,9 @@ class NanomemSaver(ThreadedSaver):
                     "versions": dict(checkpoint["channel_versions"]),
                     "values": _encode_values(writer, namespace, checkpoint, new_versions),
                 }
-                self.sessions.commit(records, [*writer.new, record])
+                if "versions_seen" in apart:
+                    record["seen"] = checkpoint["versions_seen"]
+                self.sessions.commit(records, [*writer.new, written(record)])
                 writer.written()
         return _config(key, namespace, checkpoint["id"])
 
@@ -216,7 +222,7 @@ class NanomemSaver(ThreadedSaver):
         with self.sessions.writing(key) as records:
             if self._is_late(records, checkpoint_id, *around):
                 return
-            known = records.writes.get((namespace, checkpoint_id), {})
+            known = records.writes_at(namespace, checkpoint_id)
             writer = ElementWriter(self._elements, records)
             new = [
                 [
@@ -258,12 +264,12 @@ class NanomemSaver(ThreadedSaver):
 
     def _take_back(self, records: SessionRecords, late: Place) -> None:
         """Remove the writes that overtook a late checkpoint, as if they had come after it."""
-        if late not in records.writes:
+        if late not in records.written_at:
             return
         there = {(ns, i) for ns, checkpoints in records.checkpoints.items() for i in checkpoints}
-        self._keep(records, Kept(there, set(records.writes) - {late}, only_referred=True))
+        self._keep(records, Kept(there, set(records.written_at) - {late}, only_referred=True))
         told = records.header.get("scope") or records.header.get("metadata")
-        if not (told or records.elements or records.checkpoints or records.writes):
+        if not (told or records.elements or records.checkpoints or records.written_at):
             self.sessions.delete(records.key)
 
     # --- removing and copying ---
@@ -342,19 +348,26 @@ class NanomemSaver(ThreadedSaver):
 
     def _latest(self, records: SessionRecords) -> Iterator[Place]:
         """The newest checkpoint of each namespace that is still of use."""
-        for namespace, checkpoints in records.checkpoints.items():
-            place = namespace, max(checkpoints)
+        for place in records.newest.items():
+            namespace = place[0]
             if not is_over(records, namespace, self._metadata(records, place).get("parents") or {}):
                 yield place
 
     def _metadata(self, records: SessionRecords, place: Place) -> dict[str, Any]:
-        encoded = records.checkpoints[place[0]][place[1]]["metadata"]
+        encoded = records.checkpoint(*place)["metadata"]
         metadata: dict[str, Any] = self._elements.decode(encoded, records)
         return metadata
 
     def _keep(self, records: SessionRecords, kept: Kept) -> None:
         raw, _ = self.sessions.journal.read(records.key)
         self.sessions.rewrite(records, kept_records(records, raw, kept))
+
+    def _apart(self, checkpoint: Checkpoint) -> frozenset[str]:
+        """What of a checkpoint is told outside of it; names of nodes only if they may be read."""
+        seen = checkpoint.get("versions_seen")
+        is_plain_seen = isinstance(seen, dict) and all(type(one) is dict for one in seen.values())
+        readable = self._elements.readable and is_plain_seen
+        return _STORED_APART | {"versions_seen"} if readable else _STORED_APART
 
     # --- the rest of the contract ---
 
@@ -369,7 +382,7 @@ class NanomemSaver(ThreadedSaver):
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - it need only differ
 
 
-_STORED_APART = frozenset({"channel_values", "channel_versions"})
+_STORED_APART = frozenset({"channel_values", "channel_versions", "id"})
 _EMPTY: Encoded = {"empty": True}
 
 

@@ -98,7 +98,7 @@ def construct(cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, A
     """A message that has these very fields, all of its class, as its own; nothing is checked."""
     message = cls.__new__(cls)
     _set(message, "__dict__", fields)
-    _set(message, "__pydantic_fields_set__", set(fields))
+    _set(message, "__pydantic_fields_set__", _all_names(cls))
     _set(message, "__pydantic_extra__", extra)
     _set(message, "__pydantic_private__", None)
     return message
@@ -160,6 +160,12 @@ def _content(content: Any) -> str | list[Any]:
     if isinstance(content, (str, list)):
         return content
     return "" if content is None else dump_value(content, "content").decode()
+
+
+@cache
+def _all_names(cls: type[BaseMessage]) -> set[str]:
+    """The names of all fields; one set serves all messages, for pydantic only adds such names."""
+    return set(cls.model_fields)
 
 
 @cache

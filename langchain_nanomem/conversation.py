@@ -168,7 +168,7 @@ def _align(conversation: Conversation, records: SessionRecords, *, is_recorded_l
     """Set the pointer of messages that follow those of the session one by one."""
     view = records.view()
     pointer = records.pointer(view)
-    shown = [records.message(number) for number in view]
+    shown = records.messages(view)
     found = align(conversation.messages, shown, pointer)
     if found is not None and pointer:
         conversation.last_consolidated = max(0, found.offset + pointer)

@@ -59,10 +59,9 @@ class Elements:
             return from_json(to_json(encoded["json"]))
         if "list" in encoded:
             numbers = records.members(encoded["list"])
-            parts: list[Any] = []
             images = self._images(numbers, records)
             return [
-                image.fresh(parts) if image else self._element(records, number)
+                image.fresh() if image else self._element(records, number)
                 for number, image in zip(numbers, images, strict=True)
             ]
         if "dict" in encoded:
@@ -84,6 +83,8 @@ class Elements:
         Raises:
             NanomemError: An element of it is missing from the journal.
         """
+        if "snapshot" in encoded:
+            return _DeltaSnapshot(self.hand_out(channel, encoded["snapshot"], records))
         if "list" not in encoded:
             return self.decode(encoded, records)
         numbers = records.working.numbers_of(channel, encoded["list"])
@@ -96,8 +97,10 @@ class Elements:
 
     def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:
         known = records.working.images
-        for number in set(numbers).difference(known):
-            self.image(number, records)
+        if missing := set(numbers).difference(known):
+            records.elements.prefetch(missing)
+            for number in missing:
+                self.image(number, records)
         return list(map(known.__getitem__, numbers))
 
     def image(self, number: int, records: SessionRecords) -> Image | None:
@@ -123,7 +126,7 @@ class Elements:
 
     def _record(self, records: SessionRecords, number: int) -> Record:
         element = records.elements.get(number)
-        if element is None:
+        if element is None or element.get("_type") == "missing":
             raise NanomemError(
                 f"session {records.key!r}: record number {number} is missing from its file, but a "
                 "checkpoint contains it; a line was removed. Put it back, or go on from an older "
@@ -148,7 +151,7 @@ class Elements:
     def _element(self, records: SessionRecords, number: int) -> Any:
         image = self.image(number, records)
         if image is not None:
-            return image.fresh([])
+            return image.fresh()
         element = self._record(records, number)
         if "_type" not in element:
             return decode(copy_record(element))

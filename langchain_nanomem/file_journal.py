@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from typing_extensions import override
 
 from langchain_nanomem.errors import CorruptRecordError
+from langchain_nanomem.file_reader import FileReader, position_at, sound_end
 from langchain_nanomem.files import (
     LockDirectory,
     file_stem,
@@ -25,23 +27,14 @@ from langchain_nanomem.files import (
     write_all,
 )
 from langchain_nanomem.journal import (
-    ORIGIN,
     Journal,
+    JournalReader,
     Journals,
     Position,
-    Reading,
     Record,
     ReplacedError,
 )
-from langchain_nanomem.journal_lines import (
-    REMEDY,
-    TAIL_BYTES,
-    ends_clean,
-    frame,
-    is_torn,
-    load_line,
-    sound_length,
-)
+from langchain_nanomem.journal_lines import frame, load_line
 from langchain_nanomem.session import utc_now
 from langchain_nanomem.session_files import SessionFiles
 from langchain_nanomem.values import dump_record
@@ -64,7 +57,7 @@ class Damage(NamedTuple):
     """The number (from 1) and the bytes of each line that can't. A torn end counts as one."""
 
 
-_MARK_BYTES = 48
+_NAME_BYTES = 16
 
 
 class FileJournal(Journal):
@@ -121,30 +114,20 @@ class FileJournal(Journal):
             with _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as fd:
                 if created and sync:
                     sync_directory(path.parent)
-                end = _sound_end(fd, path)
-                if expected_end not in {None, _position(fd, end)}:
+                end = sound_end(fd, path)
+                if expected_end not in {None, position_at(fd, end)}:
                     raise ReplacedError(key)
                 _append_bytes(fd, path, end, content, sync=sync)
-                return _position(fd, os.fstat(fd).st_size)
+                return position_at(fd, os.fstat(fd).st_size)
 
     @override
-    def read(self, key: str, start: Position = ORIGIN) -> Reading:
-        path = self.path(key)
+    @contextlib.contextmanager
+    def open(self, key: str) -> Iterator[JournalReader]:
+        reader = FileReader(self.path(key), functools.partial(self._is_abandoned, key))
         try:
-            with _opened(path, os.O_RDONLY) as fd:
-                if start != ORIGIN and _position(fd, start.offset) != start:
-                    raise ReplacedError(key)
-                content = read_at(fd, start.offset)
-                length = _sound_length(fd, path, start.offset, content)
-                torn = len(content) - length
-                if torn and self._is_abandoned(key, fd, start.offset + len(content)):
-                    logger.warning("%s: the last %d bytes are a torn record; left out", path, torn)
-                records = _records(fd, path, start.offset, content[:length])
-                return records, _position(fd, start.offset + length)
-        except FileNotFoundError:
-            if start == ORIGIN:
-                return [], ORIGIN
-            raise ReplacedError(key) from None
+            yield reader
+        finally:
+            reader.close()
 
     @override
     def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
@@ -154,9 +137,10 @@ class FileJournal(Journal):
             make_directory(path.parent)
             if erase:
                 self._bury(key, path)
+            self._forget_index(key)
             replace_file(path, content)
             with _opened(path, os.O_RDONLY) as fd:
-                return _position(fd, len(content))
+                return position_at(fd, len(content))
 
     @override
     def delete(self, key: str) -> bool:
@@ -165,6 +149,7 @@ class FileJournal(Journal):
             if not path.exists() and not path.is_symlink():
                 return False
             self._bury(key, path)
+            self._forget_index(key)
             path.unlink()
             self._files.removed(key)
             sync_directory(path.parent)
@@ -180,6 +165,30 @@ class FileJournal(Journal):
     @override
     def list(self) -> Journals:
         return self._files.infos()
+
+    @override
+    def index(self, key: str) -> bytes | None:
+        try:
+            content = read_bytes(self._index(key))
+        except OSError:
+            return None
+        name, kept = content[:_NAME_BYTES], content[_NAME_BYTES:]
+        return kept if name == _name_of(kept) else None
+
+    @override
+    def keep_index(self, key: str, content: bytes) -> None:
+        path = self._index(key)
+        try:
+            make_directory(path.parent)
+            replace_file(path, _name_of(content) + content, durable=False)
+        except OSError as error:  # a full disk, or one that is only read
+            logger.debug("%s: not kept (%s); the session takes longer to open", path, error)
+
+    def _forget_index(self, key: str) -> None:
+        self._index(key).unlink(missing_ok=True)
+
+    def _index(self, key: str) -> Path:
+        return self.workspace / ".index" / f"{file_stem(key)}.json"
 
     def read_damaged(self, key: str) -> Damage:
         """What can still be read of a journal, and what can't. Changes nothing."""
@@ -263,45 +272,5 @@ def _append_bytes(fd: int, path: Path, end: int, content: bytes, *, sync: bool) 
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
-def _records(fd: int, path: Path, offset: int, content: bytes) -> list[Record]:
-    """The records of the sound `content` that stands at `offset`."""
-    return [
-        load_line(line, path, lambda i=i: _line_number(fd, offset) + i)  # type: ignore[misc]  # i is bound early
-        for i, line in enumerate(content.split(b"\n"))
-        if line.strip()
-    ]
-
-
-def _position(fd: int, offset: int) -> Position:
-    """With the file's identity: a rewritten file may well end as the old one did."""
-    if not offset:
-        return ORIGIN
-    start = max(0, offset - _MARK_BYTES)
-    identity = b"%x:" % os.fstat(fd).st_ino
-    return Position(offset, identity + read_at(fd, start, offset - start))
-
-
-def _line_number(fd: int, offset: int) -> int:
-    return read_at(fd, 0, offset).count(b"\n") + 1
-
-
-def _sound_end(fd: int, path: Path) -> int:
-    """Where the sound part of a file ends.
-
-    Raises:
-        CorruptRecordError: What is behind it is no torn record but something foreign.
-    """
-    size = os.fstat(fd).st_size
-    if ends_clean(read_at(fd, max(0, size - TAIL_BYTES))):
-        return size
-    return _sound_length(fd, path, 0, read_at(fd, 0))
-
-
-def _sound_length(fd: int, path: Path, offset: int, content: bytes) -> int:
-    """The length of the sound part of `content`, which stands at `offset` to the file's end."""
-    length = sound_length(content)
-    end = offset + length
-    if not is_torn(content[length:], is_whole_file=not end):
-        number = _line_number(fd, end)
-        raise CorruptRecordError(path, number, "what stands at the end is no record", REMEDY)
-    return length
+def _name_of(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_NAME_BYTES).digest()

@@ -120,8 +120,14 @@ def write_all(fd: int, content: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Put `content` in place of what `path` held: readers see the old or the new, never a mix.
+
+    Args:
+        path: The file; it needn't exist.
+        content: All that it is to hold.
+        durable: Return only when a power loss can't take it back. Without, one may leave
+            anything there.
 
     Raises:
         OSError: It could not be written; `path` is as it was, nothing else is left behind.
@@ -133,7 +139,8 @@ def replace_file(path: Path, content: bytes) -> None:
         fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             write_all(fd, content)
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
         finally:
             os.close(fd)
         temporary.replace(path)
@@ -141,7 +148,8 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 class LockDirectory:
@@ -160,8 +168,16 @@ class LockDirectory:
     def hold(self, stem: str) -> Iterator[None]:
         """Hold the lock called `stem` (a file stem). A thread may hold it more than once."""
         lock = self._named(stem)
-        with lock.thread, lock.process:
-            yield
+        with lock.thread:
+            if lock.is_held:
+                yield
+                return
+            with lock.process:
+                lock.is_held = True
+                try:
+                    yield
+                finally:
+                    lock.is_held = False
 
     def is_held(self, stem: str) -> bool:
         """Whether another thread or process holds the lock called `stem`. Never waits.
@@ -194,6 +210,8 @@ class _NamedLock:
 
     def __init__(self, path: Path) -> None:
         self.thread = threading.RLock()
+        self.is_held = False
+        """Whether the thread that holds `thread` holds `process` too."""
         self.process = FileLock(
             path, mode=FILE_MODE, thread_local=False, poll_interval=_LOCK_POLL_SECONDS
         )

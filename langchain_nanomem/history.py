@@ -38,7 +38,7 @@ class NanomemChatMessageHistory(BaseChatMessageHistory):
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # the base class allows a property
         """All messages, oldest first; of a graph's thread, those of its newest checkpoint."""
         with self.sessions.reading(self.session_id) as records:
-            return [decode(copy_record(records.message(n))) for n in records.view()]
+            return [decode(copy_record(record)) for record in records.messages(records.view())]
 
     @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:

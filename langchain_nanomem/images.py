@@ -72,7 +72,7 @@ class Image(NamedTuple):
         except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
             return False
 
-    def fresh(self, parts: list[Any]) -> Any:
+    def fresh(self, parts: list[Any] | None = None) -> Any:
         """A new element of this content.
 
         Args:
@@ -82,10 +82,17 @@ class Image(NamedTuple):
             return _fresh(self.content, parts)
         fields = self.content.copy()
         for name in self.nested:
-            fields[name] = _fresh(fields[name], parts)
+            value = fields[name]
+            if value:
+                fields[name] = _fresh(value, parts)
+            else:
+                fields[name] = empty = type(value)()
+                if parts is not None:
+                    parts.append(empty)
         extra: dict[str, Any] = {}
         message = construct(self.cls, fields, extra)
-        parts += (message, fields, extra)
+        if parts is not None:
+            parts += (message, fields, extra)
         return message
 
 
@@ -151,14 +158,15 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _fresh(value: Any, parts: list[Any]) -> Any:
+def _fresh(value: Any, parts: list[Any] | None) -> Any:
     if type(value) is dict:
-        copied: Any = {name: _fresh(item, parts) for name, item in value.items()} if value else {}
+        copied: Any = {name: _fresh(item, parts) for name, item in value.items()}
     elif type(value) is list:
-        copied = [_fresh(item, parts) for item in value] if value else []
+        copied = [_fresh(item, parts) for item in value]
     else:
         return value
-    parts.append(copied)
+    if parts is not None:
+        parts.append(copied)
     return copied
 
 

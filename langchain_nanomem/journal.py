@@ -26,6 +26,15 @@ class Position(NamedTuple):
 
 ORIGIN = Position(0, b"")
 Reading = tuple[list[Record], Position]
+Address = tuple[int, int]
+"""Where a record lies in its journal. What the numbers mean is the back end's own matter."""
+
+
+class Entry(NamedTuple):
+    """A record, and where it lies."""
+
+    address: Address
+    record: Record
 
 
 class JournalInfo(NamedTuple):
@@ -45,6 +54,31 @@ Journals = list[JournalInfo]
 
 class ReplacedError(Exception):
     """The journal is no longer the one that the position was taken of. Read it anew."""
+
+
+class JournalReader(ABC):
+    """One journal, held open: it stays what it is even if another takes its place meanwhile."""
+
+    @abstractmethod
+    def read(self, start: Position = ORIGIN) -> tuple[list[Entry], Position]:
+        """The records behind `start`, oldest first, and the end. A missing journal is empty.
+
+        Raises:
+            ReplacedError: `start` is no position of this journal.
+            CorruptRecordError: A record can't be read.
+        """
+
+    @abstractmethod
+    def load(self, addresses: Sequence[Address]) -> list[Record]:
+        """The records at these addresses, which `read` has given.
+
+        Raises:
+            CorruptRecordError: There is none.
+        """
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Go over to the journal that has the key now."""
 
 
 class Journal(ABC):
@@ -77,6 +111,9 @@ class Journal(ABC):
         """
 
     @abstractmethod
+    def open(self, key: str) -> AbstractContextManager[JournalReader]:
+        """The journal of `key`, to be read until the block ends."""
+
     def read(self, key: str, start: Position = ORIGIN) -> Reading:
         """The records behind `start`, oldest first, and the end. A missing journal is empty.
 
@@ -84,6 +121,9 @@ class Journal(ABC):
             ReplacedError: `start` is no position of this journal (any more).
             CorruptRecordError: A record can't be read.
         """
+        with self.open(key) as reader:
+            entries, end = reader.read(start)
+            return [entry.record for entry in entries], end
 
     @abstractmethod
     def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
@@ -114,3 +154,18 @@ class Journal(ABC):
     @abstractmethod
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Exclude all others, in this process and elsewhere. A thread may enter it again."""
+
+    def index(self, key: str) -> bytes | None:
+        """What `keep_index` kept last, whole; None where there is nothing, or it is damaged."""
+        del key
+        return None
+
+    def keep_index(self, key: str, content: bytes) -> None:  # noqa: B027 - a back end may do without
+        """Keep what makes opening the journal quick. It is no part of it, and may be lost.
+
+        It goes whenever the journal is rewritten or deleted.
+
+        Args:
+            key: Whose journal.
+            content: Any bytes; what was kept before is forgotten.
+        """

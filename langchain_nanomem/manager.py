@@ -14,7 +14,8 @@ from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal, Record, ReplacedError
-from langchain_nanomem.records import SessionRecords, copy_record, digest
+from langchain_nanomem.records import SessionRecords, digest
+from langchain_nanomem.records_index import dump_index, restore_index
 from langchain_nanomem.session import Session, parse_timestamp, utc_now
 from langchain_nanomem.session_sync import (
     DELETED,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import BaseMessage
 
-    from langchain_nanomem.journal import Reading
-
+_MIN_INDEXED = 65_536
+"""How far a journal has to reach beyond its index, at least, before another one is made."""
 _RESERVED = ("_type", "_n", "_more")
 
 
@@ -165,7 +166,10 @@ class SessionManager:
     def reading(self, key: str) -> Iterator[SessionRecords]:
         """The records of `key` as they are now, held still until the block ends."""
         records = self._cached(key)
-        with records.guard:
+        with records.guard, contextlib.ExitStack() as stack:
+            if not records.is_attached:
+                reader = stack.enter_context(self.journal.open(key))
+                stack.enter_context(records.attached(reader))
             self._refresh(records)
             yield records
 
@@ -185,14 +189,17 @@ class SessionManager:
         if not records.exists and new[0].get("_type") != "metadata":
             heads = [record for record in new if record.get("_type") == "metadata"]
             new = [*(heads or [metadata_record(records, utc_now())]), *new]
-        end = self.journal.append(records.key, new, expected_end=records.end, durable=durable)
-        # Not read again: an error now would make the caller write the same once more.
-        records.fold(map(copy_record, new), end)
+        self.journal.append(records.key, new, expected_end=records.end, durable=durable)
+        try:
+            records.fold(*records.read_on())
+        except Exception:  # noqa: BLE001 - an error now would make the caller write it once more
+            records.reset()
+        self._keep_index(records)
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
         """Put `new` in place of all records. Inside `writing` only."""
         self.journal.rewrite(records.key, new)
-        self._refresh(records)
+        self._read_anew(records)
 
     def header(self, records: SessionRecords) -> Record:
         """The metadata record that says what holds now."""
@@ -260,7 +267,7 @@ class SessionManager:
                 kept = records.header.keys() & {"scope", "metadata"}
                 header |= {name: records.header[name] for name in kept}
                 self.journal.rewrite(key, [header], erase=True)
-                self._refresh(records)
+                self._read_anew(records)
                 session = self._live.get(key)
                 if session is not None and session._origin is not None:
                     catch_up(session, records)
@@ -286,17 +293,38 @@ class SessionManager:
 
     def _refresh(self, records: SessionRecords) -> None:
         try:
-            records.fold(*self._read_on(records))
+            if not records.exists:
+                self._open_by_index(records)
+            self._read_on(records)
         except BaseException:
             records.reset()
             raise
 
-    def _read_on(self, records: SessionRecords) -> Reading:
+    def _read_on(self, records: SessionRecords) -> None:
         try:
-            return self.journal.read(records.key, records.end)
+            records.fold(*records.read_on())
         except ReplacedError:
             records.reset()
-            return self.journal.read(records.key)
+            records.fold(*records.read_on())
+        self._keep_index(records)
+
+    def _read_anew(self, records: SessionRecords) -> None:
+        """Read what was rewritten."""
+        records.reset()
+        records.renew()
+        self._refresh(records)
+
+    def _open_by_index(self, records: SessionRecords) -> None:
+        content = self.journal.index(records.key)
+        if content is not None:
+            restore_index(records, content)
+
+    def _keep_index(self, records: SessionRecords) -> None:
+        """Keep an index whenever the journal has grown by a good part since the last."""
+        end = records.end.offset
+        if end >= records.indexed_until + max(_MIN_INDEXED, records.indexed_until // 4):
+            records.indexed_until = end
+            self.journal.keep_index(records.key, dump_index(records))
 
     def _check_same(self, session: Session, records: SessionRecords) -> None:
         origin = session._origin

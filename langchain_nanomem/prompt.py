@@ -109,7 +109,7 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         with sessions.reading(key) as records:
             if records.is_thread:
                 return messages
-            messages = recognized(messages, [records.message(n) for n in records.view()])
+            messages = recognized(messages, records.messages(records.view()))
             unknown = [m for m in messages if m.id and m.id not in records.message_ids]
         if unknown:
             sessions.record_messages(key, unknown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.records import (
     ELEMENT_TYPES,
     MESSAGE_TYPES,
@@ -39,13 +40,12 @@ def ancestry(
     A delta channel has no value of its own with a checkpoint: it is the value of the nearest
     ancestor that has one, and all that was written since.
     """
-    checkpoints = records.checkpoints[namespace]
     open_channels = _without_value(records, namespace, checkpoint_id, channels)
-    parent = checkpoints[checkpoint_id]["parent"]
-    while open_channels and parent in checkpoints:
+    parent = records.checkpoint(namespace, checkpoint_id)["parent"]
+    while open_channels and parent in records.checkpoints[namespace]:
         yield namespace, parent
         open_channels = _without_value(records, namespace, parent, open_channels)
-        parent = checkpoints[parent]["parent"]
+        parent = records.checkpoint(namespace, parent)["parent"]
 
 
 def is_over(records: SessionRecords, namespace: str, parents: dict[str, str]) -> bool:
@@ -56,18 +56,18 @@ def is_over(records: SessionRecords, namespace: str, parents: dict[str, str]) ->
         namespace: Where it names a call, it holds the task's id behind a colon.
         parents: What the newest checkpoint in it says of the graphs around it.
     """
-    newest = max(records.checkpoints.get("", ()), default=None)
+    newest = records.newest.get("")
     return newest is not None and ":" in namespace and parents.get("", newest) != newest
 
 
 def _without_value(
     records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
 ) -> set[str]:
-    versions = records.checkpoints[namespace][checkpoint_id]["versions"]
+    versions = records.checkpoint(namespace, checkpoint_id)["versions"]
     return {
         channel
         for channel in channels
-        if "empty" in records.values.get((namespace, channel, versions.get(channel)), {"empty": 1})
+        if records.value(namespace, channel, versions.get(channel)) is None
     }
 
 
@@ -81,23 +81,29 @@ def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> 
     """
     raw = _numbered(raw)
     checkpoints = _with_their_values(records, kept.checkpoints)
-    writes = {place: found for place, found in records.writes.items() if place in kept.writes}
-    needed = {
-        number
-        for record in checkpoints.values()
-        for _, encoded in record["values"].values()
-        for number in references(encoded, records.elements)
-    } | {
-        number
-        for found in writes.values()
-        for _, _, encoded, _ in found.values()
-        for number in references(encoded, records.elements)
-    }
+    needed = _referred(records, checkpoints.values(), kept.writes)
     before = set(records.before_graph or ())
-    lost = records.referred - needed - before if kept.only_referred else set()
+    lost = _ever_referred(records) - needed - before if kept.only_referred else set()
     _note_before(raw, checkpoints, sorted(before))
     stays = _Filter(checkpoints, kept, needed, lost)
     return [record for old in raw if (record := stays.filtered(old)) is not None]
+
+
+def _referred(
+    records: SessionRecords, checkpoints: Iterable[Record], writes: Iterable[Place]
+) -> set[int]:
+    """The numbers of the elements that these checkpoints and writes are made of."""
+    encoded = [value for record in checkpoints for _, value in record["values"].values()]
+    for place in writes:
+        encoded += [value for _, _, value, _ in records.writes_at(*place).values()]
+    found = {number for value in encoded for number in references(value, records.elements)}
+    return found | records.named_before(found)
+
+
+def _ever_referred(records: SessionRecords) -> set[int]:
+    spaces = records.checkpoints.items()
+    every = (records.checkpoint(ns, checkpoint_id) for ns, ids in spaces for checkpoint_id in ids)
+    return _referred(records, every, records.written_at)
 
 
 def _numbered(raw: Iterable[Record]) -> list[Record]:
@@ -135,7 +141,8 @@ class _Filter(NamedTuple):
     def filtered(self, record: Record) -> Record | None:
         kind = record.get("_type")
         if kind == "checkpoint":
-            return self.checkpoints.get((record["ns"], record["id"]))
+            kept = self.checkpoints.get((record["ns"], record["id"]))
+            return None if kept is None else written(kept)
         if kind == "writes":
             return record if (record["ns"], record["id"]) in self.kept.writes else None
         if kind == "element":
@@ -150,12 +157,12 @@ def _with_their_values(records: SessionRecords, places: set[Place]) -> dict[Plac
     brought: set[tuple[str, str, object]] = set()
     found: dict[Place, Record] = {}
     for namespace, checkpoint_id in sorted(places, key=lambda place: place[1]):
-        record = records.checkpoints[namespace][checkpoint_id]
+        record = records.checkpoint(namespace, checkpoint_id)
         values = {}
         for channel, version in record["versions"].items():
             place = (namespace, channel, version)
-            if place in records.values and place not in brought:
+            if place not in brought and (stored := records.stored(*place)) is not None:
                 brought.add(place)
-                values[channel] = [version, records.values[place]]
+                values[channel] = (version, stored)
         found[namespace, checkpoint_id] = {**record, "values": values}
     return found

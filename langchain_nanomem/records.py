@@ -19,20 +19,23 @@ many ranges, an element of its own, a *run*, stands for the first of them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
-from langchain_nanomem.errors import UnsupportedFormatError
-from langchain_nanomem.journal import ORIGIN, Position, Record
+from langchain_nanomem.checkpoint_record import shortened, understood
+from langchain_nanomem.errors import NanomemError, UnsupportedFormatError
+from langchain_nanomem.journal import ORIGIN, Address, Entry, JournalReader, Position, Record
 from langchain_nanomem.session import parse_timestamp, valid_pointer
-from langchain_nanomem.values import dump_record, load_record
+from langchain_nanomem.shelf import Shelf
+from langchain_nanomem.values import dump_record, load_record, pack, unpack
 from langchain_nanomem.working_set import WorkingSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from datetime import datetime
 
 FORMAT_VERSION = 1
@@ -48,8 +51,9 @@ _OURS = frozenset({"_type", "_n", "_more"})
 Encoded = dict[str, Any]
 Mark = tuple[Any, bool]
 """The id of a message, and whether it is a system message."""
-Numbered = dict[int, Record]
-"""Elements by their numbers."""
+_MAX_ELEMENTS = 65_536
+_MAX_CHECKPOINTS = 512
+"""How many records of one session are kept at most once they were read."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
@@ -65,14 +69,21 @@ def digest(record: Record) -> bytes:
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
 
 
+def shortened_key(version: Any) -> Any:
+    """What stands for a version as a key."""
+    shown = shortened(version)
+    return tuple(shown) if isinstance(shown, list) else shown
+
+
 def number_of(record: Record, taken: Container[int], following: int) -> int:
     """The number of an element; `following` if a person or another program wrote, or copied, it."""
     number = record.get("_n")
     return number if type(number) is int and number not in taken else following
 
 
-def members(spans: Iterable[Any], elements: Numbered) -> Iterator[int]:
+def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
     """The numbers of a list's elements, in their order; of a run that is missing, its own."""
+    elements.prefetch(span for span in spans if isinstance(span, int))
     for span in spans:
         if not isinstance(span, int):
             yield from range(*span)
@@ -82,13 +93,13 @@ def members(spans: Iterable[Any], elements: Numbered) -> Iterator[int]:
             yield span
 
 
-def references(encoded: Any, elements: Numbered) -> Iterator[int]:
+def references(encoded: Any, elements: Shelf) -> Iterator[int]:
     """The numbers of all elements that an encoded value refers to, runs included."""
     if "list" in encoded:
         for span in encoded["list"]:
             if isinstance(span, int):
                 yield span
-                yield from references(elements.get(span, {}), elements)
+                yield from references(elements.get(span) or {}, elements)
             else:
                 yield from range(*span)
     elif "ref" in encoded:
@@ -103,78 +114,160 @@ def references(encoded: Any, elements: Numbered) -> Iterator[int]:
 class SessionRecords:
     """The records of one session, folded in their order into what holds now.
 
+    Only what is small is kept; the records themselves are read again when they are asked for.
+
     Not thread-safe by itself: hold `guard` while you read it, the journal's lock while you
-    fold more into it.
+    fold more into it, and ask for records only while it is `attached` to the journal.
     """
 
     def __init__(self, key: str, message_record: Callable[[Record], Record]) -> None:
         self.key = key
         self._message_record = message_record
         self.guard = threading.RLock()
+        self._reader: JournalReader | None = None
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; the journal is to be read anew."""
         self.end: Position = ORIGIN
+        self.indexed_until = 0
+        """How much of the journal an index was made of."""
         self.working = WorkingSet()
         self.header: Record = {}
-        self.elements: Numbered = {}
+        self.elements: Shelf = Shelf(self._load_elements, _MAX_ELEMENTS)
         self.line_numbers: dict[int, None] = {}
         """The numbers of the message lines, in their order; of one that was given its id only
         after it had been written, the number that it has since."""
+        self.named: dict[int, int] = {}
+        """Of messages that were given their id after they had been written: the number that each
+        had before."""
         self.message_ids: dict[str, int] = {}
         self.next_number = 0
-        self.checkpoints: dict[str, dict[str, Record]] = {}
-        self.values: dict[tuple[str, str, Any], Encoded] = {}
-        self.writes: dict[tuple[str, str], dict[tuple[str, int], Write]] = {}
+        self.checkpoints: dict[str, dict[str, Address]] = {}
+        """Where each namespace's checkpoints lie, by their ids."""
+        self._checkpoints: dict[Address, Record] = {}
+        self.newest: dict[str, str] = {}
+        """The greatest checkpoint id in each namespace."""
+        self.brought: dict[str, dict[Any, list[str]]] = {}
+        """In each namespace, by their shortened versions, the checkpoints that brought values."""
+        self.written_at: dict[tuple[str, str], list[Address]] = {}
+        """Where the writes of each checkpoint lie."""
+        self._writes: dict[tuple[str, str], dict[tuple[str, int], Write]] = {}
         self.before_graph: tuple[int, ...] | None = None
         """Messages that were there before the first checkpoint and are in none."""
-        self.consolidations: list[Record] = []
+        self.consolidated_at: list[Address] = []
+        """Where the consolidations lie that are in memory."""
         self.consolidated_ids: set[str] = set()
         self.unfinished: Record | None = None
+        self._unfinished_at: Address = (0, 0)
         self.failures = 0
         self._pointer: Any = 0
-        self.referred: set[int] = set()
-        """The numbers of all elements that a checkpoint or a write refers to."""
+
+    # --- reading what was folded ---
+
+    @contextlib.contextmanager
+    def attached(self, reader: JournalReader) -> Iterator[None]:
+        """Records can be asked for until the block ends."""
+        self._reader = reader
+        try:
+            yield
+        finally:
+            self._reader = None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether records can be asked for."""
+        return self._reader is not None
+
+    def read_on(self) -> tuple[list[Entry], Position]:
+        """What follows in the journal, to be folded.
+
+        Raises:
+            ReplacedError: It is another journal by now.
+            CorruptRecordError: A record can't be read.
+        """
+        return self._attached_reader().read(self.end)
+
+    def renew(self) -> None:
+        """Go over to the journal that took the place of the one that was read."""
+        self._attached_reader().renew()
+
+    def _attached_reader(self) -> JournalReader:
+        if self._reader is None:
+            raise RuntimeError("the records are read only inside of `attached`")
+        return self._reader
+
+    def load(self, addresses: Sequence[Address]) -> list[Record]:
+        """The records at these addresses, as they are written."""
+        return self._attached_reader().load(addresses) if addresses else []
+
+    def _load_elements(self, numbers: Sequence[int], addresses: Sequence[Address]) -> list[Record]:
+        records = self.load(addresses)
+        for number, record in zip(numbers, records, strict=True):
+            if record.get("_type") not in ELEMENT_TYPES:
+                raise self._stale(f"element {number}")
+        return [self._as_element(record) for record in records]
+
+    def _as_element(self, record: Record) -> Record:
+        record.pop("_n", None)
+        if "of" in record and record.get("_type") == "message":
+            whole = self.elements.get(record["of"])
+            return {**whole, "id": record["id"]} if whole else {"_type": "missing"}
+        return record
+
+    def checkpoint(self, namespace: str, checkpoint_id: str) -> Record:
+        """The record of a checkpoint, to be looked at only."""
+        address = self.checkpoints[namespace][checkpoint_id]
+        record = self._checkpoints.get(address)
+        if record is None:
+            (record,) = self.load([address])
+            if record.get("_type") != "checkpoint" or record["id"] != checkpoint_id:
+                raise self._stale(f"checkpoint {checkpoint_id}")
+            record = self._keep(address, understood(record))
+        return record
+
+    def _keep(self, address: Address, checkpoint: Record) -> Record:
+        while len(self._checkpoints) >= _MAX_CHECKPOINTS:
+            del self._checkpoints[next(iter(self._checkpoints))]
+        self._checkpoints[address] = checkpoint
+        return checkpoint
+
+    def _stale(self, what: str) -> NanomemError:
+        """The error where a record is not where it was, after the next try will find it."""
+        self.reset()
+        return NanomemError(
+            f"session {self.key!r}: {what} is not where it was in its file, which was changed in "
+            "place by something else. Nothing was written; it is read anew by the next call."
+        )
 
     # --- folding ---
 
-    def fold(self, records: Iterable[Record], end: Position) -> None:
+    def fold(self, entries: Iterable[Entry], end: Position) -> None:
         """Take in the records that follow those folded so far."""
-        for record in records:
+        for address, record in entries:
             kind = record.get("_type")
             if kind is None:
-                self._fold_message(record)
+                self._fold_message(record, address)
             elif fold := getattr(self, f"_fold_{kind}", None):
-                fold(record)
+                fold(record, address)
         self.end = end
 
-    def _fold_message(self, record: Record) -> None:
-        if record.get("_type") == "message":
-            self.line_numbers.pop(record.get("of", -1), None)
-        number = self._number(record)
+    def _fold_message(self, record: Record, address: Address) -> None:
+        number = self._fold_element(record, address)
+        if record.get("_type") == "message" and "of" in record:
+            self.named[number] = record["of"]
+            self.line_numbers.pop(record["of"], None)
         self.line_numbers[number] = None
         if isinstance(record.get("id"), str):
             self.message_ids[record["id"]] = number
 
-    def _fold_element(self, record: Record) -> None:
-        self._number(record)
-
-    def _number(self, record: Record) -> int:
+    def _fold_element(self, record: Record, address: Address) -> int:
         number = number_of(record, self.elements, self.next_number)
-        record.pop("_n", None)
-        if "of" in record and record.get("_type") == "message":
-            record = self._named(record)
-        self.elements[number] = record
+        self.elements.put(number, address, self._as_element(record))
         self.next_number = max(self.next_number, number + 1)
         return number
 
-    def _named(self, record: Record) -> Record:
-        """The message that was given its id only after it had been written."""
-        whole = self.elements.get(record["of"], {"_type": "missing"})
-        return {**whole, "id": record["id"]}
-
-    def _fold_metadata(self, record: Record) -> None:
+    def _fold_metadata(self, record: Record, _: Address) -> None:
         version = record.get("v", FORMAT_VERSION)
         if not isinstance(version, int) or version > FORMAT_VERSION:
             raise UnsupportedFormatError(
@@ -185,45 +278,91 @@ class SessionRecords:
         if "last_consolidated" in record:
             self._pointer = record["last_consolidated"]
 
-    def _fold_checkpoint(self, record: Record) -> None:
-        namespace = record["ns"]
-        for channel, (version, encoded) in record["values"].items():
-            self.values[namespace, channel, version] = encoded
-            self.referred.update(references(encoded, self.elements))
+    def _fold_checkpoint(self, record: Record, address: Address) -> None:
+        record = understood(record)
+        namespace, checkpoint_id = record["ns"], record["id"]
         if namespace == "" and self.before_graph is None:
             self.before_graph = self._before(record)
-        self.checkpoints.setdefault(namespace, {})[record["id"]] = record
+        self.checkpoints.setdefault(namespace, {})[checkpoint_id] = address
+        self._keep(address, record)
+        self.newest[namespace] = max(checkpoint_id, self.newest.get(namespace, ""))
+        brought = self.brought.setdefault(namespace, {})
+        for version in {shortened_key(version) for version, _ in record["values"].values()}:
+            brought.setdefault(version, []).append(checkpoint_id)
 
     def _before(self, first: Record) -> tuple[int, ...]:
         """What stood before the first checkpoint; one of a rewritten journal says it itself."""
         if "before" in first:
-            return tuple(members(first["before"], self.elements))
-        return tuple(n for n in self.line_numbers if n not in self.referred)
+            return tuple(self.members(first["before"]))
+        encoded = [value for _, value in first["values"].values()]
+        for place in self.written_at:
+            encoded += [value for _, _, value, _ in self.writes_of(*place)]
+        for namespace, ids in self.checkpoints.items():
+            for one in ids:
+                values = self.checkpoint(namespace, one)["values"].values()
+                encoded += [value for _, value in values]
+        referred = {number for value in encoded for number in references(value, self.elements)}
+        return tuple(number for number in self.line_numbers if number not in referred)
 
-    def _fold_writes(self, record: Record) -> None:
+    def _fold_writes(self, record: Record, address: Address) -> None:
+        place = (record["ns"], record["id"])
+        self.written_at.setdefault(place, []).append(address)
+        if place in self._writes or len(self.written_at[place]) == 1:
+            self._add_writes(place, record)
+
+    def _add_writes(self, place: tuple[str, str], record: Record) -> None:
         """Of two writes at one place the first stays; a special one (below 0) is replaced."""
-        kept = self.writes.setdefault((record["ns"], record["id"]), {})
+        if place not in self._writes and len(self._writes) >= _MAX_CHECKPOINTS:
+            del self._writes[next(iter(self._writes))]
+        kept = self._writes.setdefault(place, {})
         for index, channel, encoded in record["writes"]:
-            place = (record["task"], index)
-            if index < 0 or place not in kept:
-                kept[place] = (record["task"], channel, encoded, record["path"])
-                self.referred.update(references(encoded, self.elements))
+            at = (record["task"], index)
+            if index < 0 or at not in kept:
+                kept[at] = (record["task"], channel, encoded, record["path"])
 
-    def _fold_consolidation(self, record: Record) -> None:
+    def _fold_consolidation(self, record: Record, address: Address) -> None:
         self.unfinished = record
+        self._unfinished_at = address
 
-    def _fold_consolidated(self, record: Record) -> None:
+    def _fold_consolidated(self, record: Record, _: Address) -> None:
         if self.unfinished is not None and self.unfinished["id"] == record["id"]:
-            self.consolidations.append(self.unfinished)
+            self.consolidated_at.append(self._unfinished_at)
             self.consolidated_ids.update(filter(None, self.unfinished["ids"]))
             self.unfinished = None
         self._pointer = record["last_consolidated"]
         self.failures = 0
 
-    def _fold_consolidation_failed(self, record: Record) -> None:
+    def _fold_consolidation_failed(self, record: Record, _: Address) -> None:
         self.failures = record["count"]
 
+    def small_state(self) -> dict[str, Any]:
+        """What an index keeps beside the addresses."""
+        before = self.before_graph
+        return {
+            "before": None if before is None else list(before),
+            "consolidated": [list(self.consolidated_at), list(self.consolidated_ids)],
+            "unfinished": [pack(self.unfinished, ""), self._unfinished_at],
+            "failures": self.failures,
+            "pointer": self._pointer,
+        }
+
+    def restore_small_state(self, kept: dict[str, Any]) -> None:
+        """Take up what `small_state` gave."""
+        self.before_graph = None if kept["before"] is None else tuple(kept["before"])
+        addresses, ids = kept["consolidated"]
+        self.consolidated_at = [(offset, size) for offset, size in addresses]
+        self.consolidated_ids = set(ids)
+        unfinished, (offset, size) = kept["unfinished"]
+        self.unfinished = unpack(unfinished)
+        self._unfinished_at = (offset, size)
+        self.failures, self._pointer = kept["failures"], kept["pointer"]
+
     # --- what holds now ---
+
+    @property
+    def consolidations(self) -> list[Record]:
+        """The consolidations that are in memory, oldest first."""
+        return self.load(self.consolidated_at)
 
     @property
     def exists(self) -> bool:
@@ -250,13 +389,22 @@ class SessionRecords:
         """``created_at`` or ``updated_at``."""
         return parse_timestamp(self.header.get(name))
 
-    def members(self, spans: Iterable[Any]) -> list[int]:
+    def members(self, spans: Sequence[Any]) -> list[int]:
         """The numbers of a list's elements, in their order."""
         return list(members(spans, self.elements))
 
     def message(self, number: int) -> Record:
         """The record of a message, to be looked at only."""
         return self._message_record(self.elements[number])
+
+    def named_before(self, numbers: Iterable[int]) -> set[int]:
+        """The numbers under which some of these messages were written before they had an id."""
+        return {self.named[number] for number in numbers if number in self.named}
+
+    def messages(self, numbers: Sequence[int]) -> list[Record]:
+        """The records of messages, to be looked at only."""
+        self.elements.prefetch(numbers)
+        return list(map(self.message, numbers))
 
     def view(self) -> list[int]:
         """The numbers of the session's messages, oldest first.
@@ -266,7 +414,7 @@ class SessionRecords:
         root = self.checkpoints.get("")
         if not root:
             return list(self.line_numbers)
-        newest = self._messages_of(root[max(root)])
+        newest = self._messages_of(self.checkpoint("", self.newest[""]))
         shown = set(newest)
         return [*(n for n in self.before_graph or () if n not in shown), *newest]
 
@@ -280,15 +428,29 @@ class SessionRecords:
         at: Record | None = checkpoint
         while at and MESSAGES in at["versions"] and self._value_at(at) is None:
             since += [at["parent"]]
-            at = self.checkpoints[""].get(at["parent"])
+            parent = at["parent"]
+            at = self.checkpoint("", parent) if parent in self.checkpoints[""] else None
         numbers = self._messages_in(self._value_at(at) if at else None)
         return self._written(numbers, reversed(since)) if since else numbers
 
     def _value_at(self, checkpoint: Record) -> Encoded | None:
         """What the messages' channel holds there itself; None for nothing."""
-        version = checkpoint["versions"].get(MESSAGES)
-        encoded = self.values.get(("", MESSAGES, version))
+        return self.value("", MESSAGES, checkpoint["versions"].get(MESSAGES))
+
+    def value(self, namespace: str, channel: str, version: Any) -> Encoded | None:
+        """What a channel holds at one of its versions; None for nothing."""
+        encoded = self.stored(namespace, channel, version)
         return None if encoded is None or "empty" in encoded else encoded
+
+    def stored(self, namespace: str, channel: str, version: Any) -> Encoded | None:
+        """The same, also where it is stored that there is nothing; None where nothing is stored."""
+        for checkpoint_id in self.brought.get(namespace, {}).get(shortened_key(version), ()):
+            record = self.checkpoint(namespace, checkpoint_id)
+            stored, encoded = record["values"].get(channel, (None, None))
+            if encoded is not None and stored == version:
+                found: Encoded = encoded
+                return found
+        return None
 
     def _messages_in(self, encoded: Encoded | None) -> list[int]:
         encoded = (encoded or {}).get("snapshot", encoded or {})
@@ -313,9 +475,17 @@ class SessionRecords:
 
     def writes_of(self, namespace: str, checkpoint_id: str) -> list[Write]:
         """What was written at a checkpoint, in the order in which LangGraph applies it."""
-        stored = self.writes.get((namespace, checkpoint_id), {})
+        stored = self.writes_at(namespace, checkpoint_id)
         order = sorted(stored, key=lambda place: writes_sort_key(stored[place][3], *place))
         return [stored[place] for place in order]
+
+    def writes_at(self, namespace: str, checkpoint_id: str) -> dict[tuple[str, int], Write]:
+        """What was written at a checkpoint, by task id and index; to be looked at only."""
+        place = (namespace, checkpoint_id)
+        if place not in self._writes:
+            for record in self.load(self.written_at.get(place, ())):
+                self._add_writes(place, record)
+        return self._writes.get(place, {})
 
     def pointer(self, view: list[int]) -> int:
         """The number of leading messages of `view` that are in memory."""
@@ -325,7 +495,7 @@ class SessionRecords:
 
     def marks(self, view: list[int]) -> Iterator[Mark]:
         """What tells of each message of `view` whether it is in memory."""
-        records = (self.message(number) for number in view)
+        records = self.messages(view)
         return ((record.get("id"), record.get("role") == "system") for record in records)
 
     def covered(self, marks: Iterable[Mark], also: Iterable[Any] = ()) -> int:

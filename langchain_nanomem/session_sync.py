@@ -98,7 +98,7 @@ def check_unchanged(session: Session, records: SessionRecords) -> None:
     origin = session._origin
     saved = session._saved
     numbers = origin.view[:saved] if origin else []
-    known = [records.message(number) for number in numbers if number in records.elements]
+    known = records.messages([number for number in numbers if number in records.elements])
     if session.messages[:saved] == known:
         return
     for place, number in enumerate(numbers):
@@ -138,7 +138,7 @@ def _note(session: Session, records: SessionRecords, view: list[int]) -> None:
 def load(session: Session, records: SessionRecords) -> None:
     """Fill `session` with what the journal holds."""
     view = records.view()
-    session.messages[:] = [copy_record(records.message(number)) for number in view]
+    session.messages[:] = list(map(copy_record, records.messages(view)))
     session.metadata = _program_metadata(records)
     _note(session, records, view)
 
@@ -172,7 +172,7 @@ def merge(session: Session, records: SessionRecords, own: int) -> None:
     if view[:saved] != known:  # a graph went on from another branch
         load(session, records)
         return
-    others = [copy_record(records.message(number)) for number in view[saved : len(view) - own]]
+    others = list(map(copy_record, records.messages(view[saved : len(view) - own])))
     session.messages[saved:saved] = others
     if "metadata" in records.header:
         session.metadata = _program_metadata(records)

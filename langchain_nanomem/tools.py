@@ -120,7 +120,7 @@ class _Past:
         try:
             with self._sessions.reading(key) as records:
                 if (records.scope or ()) == scope:
-                    return [records.message(number) for number in records.view()]
+                    return records.messages(records.view())
         except (NanomemError, OSError) as error:
             logger.warning("session %r is not searched: %s", key, error)
         return []

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.journal import Position
+from langchain_nanomem.journal import ORIGIN, Entry, JournalReader, Position
 from langchain_nanomem.records import SessionRecords, members, references
 from langchain_nanomem.values import dump_record, load_record
 
@@ -42,25 +42,56 @@ def encrypting():
     return Elements(EncryptedSerializer(Mirror()))
 
 
+class Lines(JournalReader):
+    """Lines in memory, read as a file's are."""
+
+    def __init__(self):
+        self.lines = []
+
+    def read(self, start=ORIGIN):
+        entries = [Entry((n, 0), load_record(line)) for n, line in enumerate(self.lines) if line]
+        return entries[start.offset :], Position(len(self.lines), b"")
+
+    def load(self, addresses):
+        return [load_record(self.lines[n]) for n, _ in addresses]
+
+    def renew(self):
+        raise NotImplementedError
+
+
 class Book:
     """Encodes values into records that are folded as a file's would be."""
 
-    def __init__(self, elements=None):
+    def __init__(self, elements=None, lines=()):
         self.elements = elements or Elements()
+        self.reader = Lines()
+        self.reader.lines += lines
+        self.lines = self.reader.lines
+        self.open()
+
+    def open(self):
         self.records = SessionRecords("key", self.elements.message_record)
-        self.lines = []
+        with self.records.attached(self.reader):
+            self.records.fold(*self.records.read_on())
 
     def write(self, value, **options):
-        writer = ElementWriter(self.elements, self.records)
-        encoded = load_record(dump_record(writer.encode(value, **options)))
-        lines = [dump_record(record) for record in writer.new]
-        self.lines += lines
-        self.records.fold(map(load_record, lines), Position(len(self.lines), b""))
-        writer.written()
-        return encoded
+        with self.records.attached(self.reader):
+            writer = ElementWriter(self.elements, self.records)
+            encoded = load_record(dump_record(writer.encode(value, **options)))
+            self.lines += [dump_record(record) for record in writer.new]
+            self.records.fold(*self.records.read_on())
+            writer.written()
+            return encoded
 
     def read(self, encoded):
-        return self.elements.decode(encoded, self.records)
+        with self.records.attached(self.reader):
+            return self.elements.decode(encoded, self.records)
+
+    def cut(self, number):
+        """As if a person had removed the line of an element."""
+        place = next(n for n, ln in enumerate(self.lines) if ln and load_record(ln)["_n"] == number)
+        self.lines[place] = b""
+        self.open()
 
 
 @pytest.fixture(params=[Elements, encrypting], ids=["readable", "encrypted"])
@@ -238,13 +269,14 @@ def test_encrypted_values_are_known_again_by_another_process():
     book = Book(encrypting())
     value = [AIMessage("one", id="1"), {"n": 1}]
     encoded = book.write(value)
-    fresh = Book(encrypting())
-    fresh.records.fold(map(load_record, book.lines), Position(9, b""))
-    given = fresh.elements.hand_out(("ns", "c"), encoded, fresh.records)
+    count = len(book.lines)
+    fresh = Book(encrypting(), book.lines)
+    with fresh.records.attached(fresh.reader):
+        given = fresh.elements.hand_out(("ns", "c"), encoded, fresh.records)
     assert given == value
     again = fresh.write(given, channel=("ns", "c"))
     assert again == encoded
-    assert fresh.lines == []
+    assert len(fresh.lines) == count
     assert fresh.read(again) == value
     assert not any(b"one" in line for line in book.lines)
 
@@ -252,12 +284,12 @@ def test_encrypted_values_are_known_again_by_another_process():
 def test_a_missing_element_is_named(book):
     """What a person cut out of the file is an error that says which record; never silence."""
     encoded = book.write([HumanMessage(f"{n}", id=f"{n}") for n in range(3)])
-    del book.records.elements[1]
+    book.cut(1)
     with pytest.raises(NanomemError, match="record number 1 is missing"):
         book.read(encoded)
     scattered = book.write([f"{n // 2 * (n % 2)} {'x' * 40}" for n in range(80)])
     run = next(item for item in scattered["list"] if isinstance(item, int))
-    del book.records.elements[run]
+    book.cut(run)
     with pytest.raises(NanomemError, match=f"record number {run} is missing"):
         book.read(scattered)
 
