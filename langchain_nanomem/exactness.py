@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import get_checkpoint_id
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
@@ -30,10 +31,21 @@ def first_difference(one: Any, other: Any) -> str | None:
 
 
 def checkpoint_difference(
-    one: CheckpointTuple, other: CheckpointTuple, *, with_writes: bool = True
+    stored: CheckpointTuple, found: CheckpointTuple, *, with_writes: bool = True
 ) -> str | None:
-    """Where two checkpoints first differ, as ``channel_values.messages.3``; None if nowhere."""
-    different = first_difference(*(_comparable(each, with_writes) for each in (one, other)))
+    """Where two checkpoints first differ, as ``channel_values.messages.3``; None if nowhere.
+
+    A snapshot of a delta channel that only `stored` has makes no difference: `SqliteSaver`
+    keeps it at one of the checkpoints of its version, other savers at all of them.
+    """
+    apart = found.checkpoint["channel_values"]
+    values = {
+        channel: value
+        for channel, value in stored.checkpoint["channel_values"].items()
+        if channel in apart or not isinstance(value, _DeltaSnapshot)
+    }
+    pair = _comparable(stored, values, with_writes), _comparable(found, apart, with_writes)
+    different = first_difference(*pair)
     return None if different is None else different.removeprefix(".")
 
 
@@ -51,11 +63,11 @@ def parent_of(found: CheckpointTuple) -> str | None:
     return get_checkpoint_id(found.parent_config) if found.parent_config else None
 
 
-def _comparable(found: CheckpointTuple, with_writes: bool) -> dict[str, Any]:  # noqa: FBT001 - passed through
+def _comparable(found: CheckpointTuple, values: dict[str, Any], with_writes: bool) -> Any:  # noqa: FBT001 - passed through
     """The parts that count. In what order a saver gives fields and channels is free."""
     checkpoint: dict[str, Any] = dict(sorted(found.checkpoint.items()))
-    for name in ("channel_values", "channel_versions"):
-        checkpoint[name] = dict(sorted(checkpoint[name].items()))
+    checkpoint["channel_values"] = dict(sorted(values.items()))
+    checkpoint["channel_versions"] = dict(sorted(checkpoint["channel_versions"].items()))
     writes = [tuple(write) for write in found.pending_writes or ()] if with_writes else []
     return {
         "parent": parent_of(found),

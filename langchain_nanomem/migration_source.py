@@ -15,13 +15,13 @@ from typing_extensions import override
 from langchain_nanomem.stored_classes import with_all_classes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-    Wait = Callable[[Awaitable[Any]], Any]
-    """Gives the result of a coroutine that runs in the event loop of the saver."""
+    Wait = Callable[..., Any]
+    """Calls a method, with its arguments, in the event loop of the saver; gives its result."""
     Rows = Callable[[str, Sequence[Any]], Iterable[Sequence[Any]]]
     """Gives the rows of a query."""
 
@@ -81,7 +81,7 @@ class Source:
         """A checkpoint; None where it has gone meanwhile."""
         config = config_of(thread_id, place)
         found: CheckpointTuple | None = (
-            self._wait(self._saver.aget_tuple(config))
+            self._wait(self._saver.aget_tuple, config)
             if self._wait
             else self._saver.get_tuple(config)
         )
@@ -96,7 +96,7 @@ class Source:
             yield from self._saver.list(config)
             return
         found = self._saver.alist(config)
-        while (checkpoint := self._wait(anext(found, None))) is not None:
+        while (checkpoint := self._wait(anext, found, None)) is not None:
             yield checkpoint
 
 
@@ -179,9 +179,9 @@ def _async_sqlite(saver: Any, wait: Wait) -> Source:
         async with saver.lock, saver.conn.execute(query, parameters) as cursor:
             return await cursor.fetchall()
 
-    wait(saver.setup())
+    wait(saver.setup)
     return SqlSource(
-        saver, wait, rows=lambda *query: wait(fetched(*query)), mark="?", writes="writes"
+        saver, wait, rows=lambda *query: wait(fetched, *query), mark="?", writes="writes"
     )
 
 
@@ -200,7 +200,7 @@ def _async_postgres(saver: Any, wait: Wait) -> Source:
             await cursor.execute(query, parameters)
             return [tuple(row.values()) for row in await cursor.fetchall()]
 
-    rows: Rows = lambda *query: wait(fetched(*query))  # noqa: E731
+    rows: Rows = lambda *query: wait(fetched, *query)  # noqa: E731
     return SqlSource(saver, wait, rows=rows, mark="%s", writes="checkpoint_writes")
 
 

@@ -59,6 +59,7 @@ ORDER = [
     "exactness",
     "stored_classes",
     "migration_source",
+    "thread_copy",
     "migration",
     "open_saver",
     "demo",
