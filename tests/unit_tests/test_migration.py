@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import operator
+import pickle
 import random
 import signal
 import subprocess
@@ -368,6 +369,27 @@ def test_an_encrypted_source_is_read_with_its_serializer(tmp_path, target):
     hidden = NanomemSaver(SessionManager(tmp_path / "hidden"), serde=serde)
     import_checkpoints(stock, hidden)
     assert_same(stock, hidden)
+
+
+class PickleSerializer:
+    """A serializer of a user's own."""
+
+    def dumps_typed(self, obj):
+        return "pickle", pickle.dumps(obj)
+
+    def loads_typed(self, data):
+        return pickle.loads(data[1])
+
+
+def test_a_source_with_a_serializer_of_its_own_is_read_with_it(target):
+    """What a serializer gives is stored as it is; what comes back as another type is named."""
+    stock = InMemorySaver(serde=PickleSerializer())
+    put(stock, {"x": [1, "a"]})
+    import_checkpoints(stock, target)
+    assert_same(stock, target)
+    put(stock, {"x": (1, "a")}, thread="chat:2")
+    with pytest.raises(MigrationError, match=r"'chat:2'.* channel_values.x cannot be stored"):
+        import_checkpoints(stock, target, thread_ids=["chat:2"])
 
 
 def test_an_empty_source_has_nothing_to_import(source, target, tmp_path):
