@@ -5,6 +5,7 @@ from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 from langchain_nanomem.errors import (
     ConsolidationError,
     CorruptRecordError,
+    MigrationError,
     NanomemError,
     ScopeError,
     SessionNotFoundError,
@@ -15,6 +16,7 @@ from langchain_nanomem.history import NanomemChatMessageHistory
 from langchain_nanomem.journal import Journal
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.migration import Imported, aimport_checkpoints, import_checkpoints
 from langchain_nanomem.nanomem import Nanomem
 from langchain_nanomem.node import MemoryState, create_memory_node
 from langchain_nanomem.prompt import MemoryPrompt
@@ -29,11 +31,13 @@ __all__ = [
     "ConsolidationError",
     "CorruptRecordError",
     "FileJournal",
+    "Imported",
     "Journal",
     "MemoryConsolidator",
     "MemoryPrompt",
     "MemoryState",
     "MemoryStore",
+    "MigrationError",
     "Nanomem",
     "NanomemChatMessageHistory",
     "NanomemError",
@@ -44,6 +48,8 @@ __all__ = [
     "SessionNotFoundError",
     "TokenCounter",
     "UnsupportedFormatError",
+    "aimport_checkpoints",
     "create_memory_node",
     "create_search_memory_tool",
+    "import_checkpoints",
 ]

@@ -180,12 +180,26 @@ class NanomemSaver(ThreadedSaver):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        *,
+        restore: bool = False,
     ) -> RunnableConfig:
+        """Add a checkpoint. One that is late, of a thread that was deleted since, is dropped.
+
+        Args:
+            config: Its thread and namespace; its ``checkpoint_id`` is that of the parent.
+            checkpoint: The checkpoint.
+            metadata: What is told of it.
+            new_versions: The channels whose values are new in it, with their versions.
+            restore: Whether it is put back on purpose, and never late.
+
+        Returns:
+            The config of the checkpoint.
+        """
         key, namespace = _thread(config), _namespace(config)
         parent = get_checkpoint_id(config)
         with self.sessions.writing(key) as records:
             around = (metadata.get("parents") or {}).values()
-            if self._is_late(records, checkpoint["id"], parent, *around):
+            if not restore and self._is_late(records, checkpoint["id"], parent, *around):
                 self._dropped.add(checkpoint["id"])
                 self._take_back(records, (namespace, checkpoint["id"]))
             else:

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 try:
     import typer
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 except ImportError:  # pragma: no cover - depends on what is installed
     sys.exit('nanomem needs its extra: pip install "langchain-nanomem[cli]"')
 
+from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.demo.replay import REPLAY, Settings
 from langchain_nanomem.demo.show import DemoError, show_demo
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.file_journal import FileJournal
+from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.migration import import_checkpoints
+from langchain_nanomem.open_saver import open_saver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +104,52 @@ def _check(journal: FileJournal, key: str, *, repair: bool) -> bool:
     aside = journal.repair(key)
     typer.echo(f"  kept {len(damage.good)} records; the damaged file is {aside}")
     return False
+
+
+@app.command("import-checkpoints")
+def import_threads(
+    source: Annotated[
+        str,
+        typer.Argument(help="A file of SqliteSaver, or the URL postgresql://... of PostgresSaver."),
+    ],
+    *,
+    workspace: _Workspace = Path(".nanomem"),
+    thread: Annotated[
+        list[str] | None, typer.Option("--thread", help="Only this thread; may be repeated.")
+    ] = None,
+) -> None:
+    """Copy the threads of another checkpointer, and compare every checkpoint.
+
+    SOURCE is only read. When it was stopped, the same command goes on. Where the state of the
+    graph has classes of your own, run it where they can be imported (PYTHONPATH).
+    """
+    _run(lambda: _import(source, workspace, thread or None))
+
+
+def _import(source: str, workspace: Path, threads: list[str] | None) -> None:
+    with open_saver(source) as saver, _progress() as shown:
+        bar = shown.add_task("", total=None)
+        done = import_checkpoints(
+            saver,
+            NanomemSaver(SessionManager(workspace)),
+            thread_ids=threads,
+            progress=lambda thread_id, number, of: shown.update(
+                bar, description=thread_id, completed=number, total=of
+            ),
+        )
+    if not done.threads:
+        raise ValueError("nothing to import: there are no threads in it")
+    typer.echo(
+        f"{done.threads} threads are in {workspace}, and every checkpoint is the same: "
+        f"{done.checkpoints} written, {done.unchanged} were there."
+    )
+
+
+def _progress() -> Progress:
+    """A bar for one thread after the other, on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _run(action: Callable[[], None]) -> None:

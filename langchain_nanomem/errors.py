@@ -7,7 +7,8 @@
     ├── UnsupportedFormatError   a file was written by a newer version
     ├── SessionNotFoundError     a session was deleted while an object of it was held
     ├── ConsolidationError       the model gave no usable memory
-    └── ScopeError               whose memory it is cannot be told, or it is another's
+    ├── ScopeError               whose memory it is cannot be told, or it is another's
+    └── MigrationError           a thread of another checkpointer could not be taken over
 
 Wrong arguments are ``ValueError``. ``OSError`` and the model's own errors pass
 through unchanged.
@@ -60,3 +61,7 @@ class ConsolidationError(NanomemError):
 
 class ScopeError(NanomemError):
     """It cannot be told whose memory is meant, or the session belongs to someone else."""
+
+
+class MigrationError(NanomemError):
+    """A thread of another checkpointer could not be taken over as it is there."""

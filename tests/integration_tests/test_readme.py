@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
@@ -14,7 +16,13 @@ BLOCKS = [
     for section in README.split("\n## ")
     for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 ]
-TITLES = ["In a graph", "With a model node of your own", "In a chain", "Several users"]
+TITLES = [
+    "In a graph",
+    "With a model node of your own",
+    "In a chain",
+    "Several users",
+    "Coming from another checkpointer",
+]
 
 
 @pytest.fixture
@@ -43,6 +51,17 @@ def openai_answers(httpserver, monkeypatch, tmp_path):
     return httpserver
 
 
+@pytest.fixture
+def another_checkpointer(tmp_path):
+    """A file of LangGraph's own checkpointer, with a conversation in it."""
+    answer = {"messages": [("ai", "Hello, Ada.")]}
+    graph = StateGraph(MessagesState).add_node("chat", lambda _: answer).add_edge(START, "chat")
+    with SqliteSaver.from_conn_string(str(tmp_path / "checkpoints.sqlite")) as saver:
+        graph.compile(checkpointer=saver).invoke(
+            {"messages": [("user", "I'm Ada.")]}, {"configurable": {"thread_id": "cli:ada"}}
+        )
+
+
 def test_the_readme_has_these_examples():
     """Each way to use it has one example, of at most ten lines."""
     assert [title for title, _ in BLOCKS] == TITLES
@@ -50,7 +69,7 @@ def test_the_readme_has_these_examples():
 
 
 @pytest.mark.parametrize(("title", "code"), BLOCKS, ids=TITLES)
-def test_an_example_runs(title, code, openai_answers, tmp_path):
+def test_an_example_runs(title, code, openai_answers, another_checkpointer, tmp_path):
     """The code of an example runs as it stands, and what was said is in a session's file."""
     names: dict[str, object] = {}
     with warnings.catch_warnings():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 from langchain_nanomem import (
     Consolidation,
+    Imported,
     MemoryConsolidator,
     MemoryPrompt,
     MemoryState,
@@ -15,8 +16,10 @@ from langchain_nanomem import (
     NanomemSaver,
     Session,
     SessionManager,
+    aimport_checkpoints,
     create_memory_node,
     create_search_memory_tool,
+    import_checkpoints,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.base import BaseCheckpointSaver
 
 
 def sessions() -> None:
@@ -63,3 +67,11 @@ def graph(model: BaseChatModel, config: RunnableConfig, state: MemoryState) -> N
         assert_type(memory.tools(), list[BaseTool])
         create_memory_node(memory.consolidator, model=model)
         create_search_memory_tool(memory.memory, memory.sessions)
+
+
+async def migration(source: BaseCheckpointSaver[str], target: NanomemSaver) -> None:
+    """Threads of another checkpointer, in both colours."""
+    done = import_checkpoints(source, target, progress=print)
+    assert_type(done, Imported)
+    assert_type(done.checkpoints, int)
+    assert_type(await aimport_checkpoints(source, target, thread_ids=["chat:1"]), Imported)
