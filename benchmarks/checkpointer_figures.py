@@ -26,11 +26,17 @@ _COLOURS = {
 }  # told apart by those who see fewer colours too
 _MARKERS = {
     OURS: "o",
-    FLOOR: "",
+    FLOOR: ".",
     "memory": "s",
     "sqlite": "^",
     "async-sqlite": "v",
     "postgres": "D",
+}
+_LINES = {
+    FLOOR: "--",
+    "nanomem-async": "--",
+    "nanomem-record": "-.",
+    "nanomem-none": ":",
 }
 
 
@@ -61,10 +67,9 @@ def _style(saver: str) -> dict[str, Any]:
     base, _, delta = saver.partition("+")
     family = base if base in _COLOURS else OURS
     style = {"color": _COLOURS[family], "marker": _MARKERS[family], "linewidth": 1.4, "zorder": 2}
-    if delta or saver == FLOOR:
-        style["linestyle"] = "--"
-    elif base != family:
-        style["linestyle"] = ":"
+    if delta:
+        style["markerfacecolor"] = "white"
+    style["linestyle"] = "--" if delta else _LINES.get(base, "-")
     if saver == OURS:
         style |= {"linewidth": 2.6, "zorder": 3}
     if base == "async-sqlite":
@@ -74,10 +79,10 @@ def _style(saver: str) -> dict[str, Any]:
 
 
 def _draw_payload(axes: Axes, results: Results) -> None:
-    saver = next(iter(results.rounds))
+    saver = max(results.rounds, key=lambda name: len(results.rounds[name]))
     turns = list(results.rounds[saver])
     values = [(results.median(saver, n, "payload_bytes") or 0) / _MB for n in turns]
-    axes.plot(turns, values, label="what was said (payload)", color="black", linestyle=":")
+    axes.plot(turns, values, ".:", label="what was said (payload)", color="black")
 
 
 def _label(axes: Axes, results: Results, title: str, unit: str) -> None:

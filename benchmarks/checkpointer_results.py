@@ -9,7 +9,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,21 +40,18 @@ class Measurement:
     """A turn at the end, alike."""
     stored_bytes: int
     """On the disk, once closed; InMemorySaver: the serialized values it holds."""
-    get_tuple_ms: float | None
-    get_state_ms: float | None
-    list_ms: float | None
-    """`list(limit=10)`."""
-    cold_open_ms: float | None
-    """Opening it anew, and the first `get_tuple`."""
-    delete_ms: float | None
-    """`delete_thread`."""
-    left_bytes: int | None
-    """What is stored after the thread was deleted."""
     peak_rss_bytes: int
     """Of the process, at its largest."""
-
-
-MEASURES = [field.name for field in fields(Measurement)]
+    get_tuple_ms: float | None = None
+    get_state_ms: float | None = None
+    list_ms: float | None = None
+    """`list(limit=10)`."""
+    cold_open_ms: float | None = None
+    """Opening it anew, and the first `get_tuple`."""
+    delete_ms: float | None = None
+    """`delete_thread`."""
+    left_bytes: int | None = None
+    """What is stored after the thread was deleted."""
 
 
 @dataclass

@@ -24,7 +24,8 @@ from checkpointer_savers import SAVERS, Checkpointer
 from checkpointer_workloads import WORKLOADS, Author, State, build_graph, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 THREAD = "benchmark"
 _CONFIG = {"configurable": {"thread_id": THREAD}}
@@ -74,22 +75,14 @@ class Run:
                 self.saver.discard(self._place)
 
     def _measured(self) -> Measurement:
-        cold_open_ms = delete_ms = left_bytes = None
         with self._opened() as saver:
             turn_ms = self._played(saver)
             reads = self._read(saver) if self.saver.is_read else {}
         stored_bytes = self.saver.stored_bytes(self._place, saver)
         if self.saver.is_durable:
-            start = time.perf_counter()
-            with self._opened() as saver:
-                self._get_tuple(saver)
-                cold_open_ms = _ms_since(start)
-                self._check_state(saver)
-                delete_ms = self._deleted(saver)
-            left_bytes = self.saver.stored_bytes(self._place, saver)
+            reads |= self._reopened()
         elif self.saver.is_read:
-            delete_ms = self._deleted(saver)
-            left_bytes = self.saver.stored_bytes(self._place, saver)
+            reads["delete_ms"] = self._deleted(saver)
         ends = max(_LEAST_TURNS, self.task.turns // 20)
         return Measurement(
             payload_bytes=self.author.payload_bytes,
@@ -98,19 +91,12 @@ class Run:
             first_ms=statistics.median(turn_ms[1 : 1 + ends]),
             last_ms=statistics.median(turn_ms[-ends:]),
             stored_bytes=stored_bytes,
-            get_tuple_ms=reads.get("get_tuple"),
-            get_state_ms=reads.get("get_state"),
-            list_ms=reads.get("list"),
-            cold_open_ms=cold_open_ms,
-            delete_ms=delete_ms,
-            left_bytes=left_bytes,
             peak_rss_bytes=_peak_rss_bytes(),
+            **reads,
         )
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[Checkpointer]:
-        with self.saver.open(self._place, self._loop) as saver:
-            yield saver
+    def _opened(self) -> AbstractContextManager[Checkpointer]:
+        return self.saver.open(self._place, self._loop)
 
     def _call(self, owner: Any, name: str, *args: Any, **options: Any) -> Any:
         """The method's result, by its asynchronous twin where the checkpointer is that."""
@@ -135,13 +121,13 @@ class Run:
         graph = build_graph(self.workload, self.author, has_delta=self.saver.has_delta)
         return graph.compile(checkpointer=saver)
 
-    def _read(self, saver: Checkpointer) -> dict[str, float]:
+    def _read(self, saver: Checkpointer) -> dict[str, Any]:
         self._check_state(saver)
         graph = self._graph(saver)
         return {
-            "get_tuple": _median_ms(lambda: self._get_tuple(saver), _READS),
-            "get_state": _median_ms(lambda: self._call(graph, "get_state", _CONFIG), _READS),
-            "list": _median_ms(lambda: self._listed(saver), _LISTS),
+            "get_tuple_ms": _median_ms(lambda: self._get_tuple(saver), _READS),
+            "get_state_ms": _median_ms(lambda: self._call(graph, "get_state", _CONFIG), _READS),
+            "list_ms": _median_ms(lambda: self._listed(saver), _LISTS),
         }
 
     def _get_tuple(self, saver: Checkpointer) -> None:
@@ -162,12 +148,22 @@ class Run:
         read = self._call(self._graph(saver), "get_state", _CONFIG).values
         assert read == self.state, f"{self.task}: the state is not what was put"
 
+    def _reopened(self) -> dict[str, Any]:
+        start = time.perf_counter()
+        with self._opened() as saver:
+            self._get_tuple(saver)
+            cold_open_ms = _ms_since(start)
+            self._check_state(saver)
+            delete_ms = self._deleted(saver)
+        left_bytes = self.saver.stored_bytes(self._place, saver)
+        return {"cold_open_ms": cold_open_ms, "delete_ms": delete_ms, "left_bytes": left_bytes}
+
     def _deleted(self, saver: Checkpointer) -> float:
         start = time.perf_counter()
         self._call(saver, "delete_thread", THREAD)
-        took = _ms_since(start)
+        delete_ms = _ms_since(start)
         assert self._call(saver, "get_tuple", _PLACE) is None, f"{self.task}: not deleted"
-        return took
+        return delete_ms
 
 
 async def _collected(saver: Checkpointer) -> list[Any]:

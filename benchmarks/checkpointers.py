@@ -55,8 +55,8 @@ def measure(name: str, given: argparse.Namespace) -> Results:
     if any(saver.startswith("postgres") for saver in given.savers):
         settings["PostgreSQL"] = server_version()
     results = Results(name, describe_run(settings, given.directory), {})
-    sizes = given.turns or WORKLOADS[name].turns
-    for _, turns, saver in product(range(given.repeats), sorted(set(sizes)), given.savers):
+    sizes, savers = given.turns or WORKLOADS[name].turns, dict.fromkeys(given.savers)
+    for _, turns, saver in product(range(given.repeats), sorted(set(sizes)), savers):
         if _is_played(name, saver, turns, given.peer_turns):
             measured = measure_apart(
                 Task(name, saver, turns, given.durability, ""), given.directory
