@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check format lint types coverage clean
+.PHONY: demo test check format lint types coverage bench clean
 
 demo: $(READY) ## Play a conversation of several days and show what is remembered.
 	$(BIN)/nanomem demo
@@ -28,6 +28,9 @@ types: $(READY)
 coverage: $(READY) ## Run the tests and print the branch coverage.
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --cov=langchain_nanomem --cov-branch --cov-report=term
+
+bench: $(READY) ## Measure the checkpointers side by side: hours, and 10 GB of disk and of memory.
+	$(BIN)/python benchmarks/checkpointers.py
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
