@@ -220,6 +220,7 @@ class NanomemSaver(ThreadedSaver):
                     record["seen"] = checkpoint["versions_seen"]
                 self.sessions.commit(records, [*writer.new, written(record)])
                 writer.written()
+                records.working.settle(namespace)
         return _config(key, namespace, checkpoint["id"])
 
     @override

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from langchain_nanomem.journal import Record
 
 _DIGITS = 32
@@ -12,34 +14,42 @@ _DIGITS = 32
 
 
 def written(record: Record) -> Record:
-    """`record`, all of whose versions are whole, as it is written."""
-    versions = record["versions"]
-    shown: Record = {**record, "versions": _map(versions, shortened)}
+    """`record`, all of whose versions are whole, as it is written: each version once."""
+    known: dict[Any, int] = {}
+
+    def place(version: Any) -> int:
+        return known.setdefault(version, len(known))
+
+    shown: Record = {**record, "versions": _map(record["versions"], place)}
     shown["values"] = {
-        channel: encoded if versions.get(channel) == version else [shortened(version), encoded]
+        channel: encoded
+        if record["versions"].get(channel) == version
+        else [place(version), encoded]
         for channel, (version, encoded) in record["values"].items()
     }
     if "seen" in record:
-        shown["seen"] = {node: _map(seen, shortened) for node, seen in record["seen"].items()}
-    return shown
+        shown["seen"] = {node: _map(seen, place) for node, seen in record["seen"].items()}
+    return {**shown, "known": list(map(shortened, known))}
 
 
 def understood(record: Record) -> Record:
-    """What `written` was given. It also takes the form in which version 0.1 wrote it."""
-    versions = _map(record["versions"], whole)
+    """What `written` was given. It also takes a record whose versions are written out."""
+    known = [whole(version) for version in record.get("known", ())]
+    meaning = known.__getitem__ if "known" in record else whole
+    versions = _map(record["versions"], meaning)
     meant: Record = {**record, "versions": versions}
     meant["values"] = {
         channel: (versions.get(channel), value)
         if isinstance(value, dict)
-        else (whole(value[0]), value[1])
+        else (meaning(value[0]), value[1])
         for channel, value in record["values"].items()
     }
     if "seen" in record:
-        meant["seen"] = {node: _map(seen, whole) for node, seen in record["seen"].items()}
+        meant["seen"] = {node: _map(seen, meaning) for node, seen in record["seen"].items()}
     return meant
 
 
-def _map(versions: dict[str, Any], change: Any) -> dict[str, Any]:
+def _map(versions: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     return {channel: change(version) for channel, version in versions.items()}
 
 

@@ -87,7 +87,8 @@ class ElementWriter:
     def _encode(self, namespace: str, channel: str, value: Any, place: Channel) -> Encoded:
         conversation = namespace == "" and channel in _CONVERSATION
         try:
-            return self.encode(value, conversation=conversation, channel=place)
+            encoded = self.encode(value, conversation=conversation, channel=place)
+            return {"ref": self._shared(value)} if _is_large(encoded) else encoded
         except Exception as error:
             raise ValueError(
                 f"the value of the channel {channel!r} cannot be stored: "
@@ -119,6 +120,13 @@ class ElementWriter:
         if kind is dict and any(map(_holds_messages, value.values())) and _has_names(value):
             return {"dict": self._items(value, conversation)}
         return {"json": value} if is_plain(value) else self._elements.dumps(value)
+
+    def _shared(self, value: Any) -> int:
+        """The number of a value that is no list, and is stored once: as written and as put."""
+        image = image_of(value)
+        if image is None:
+            return self._loose(value, line=False, base=None)
+        return self._store(value, image, line=False)
 
     def _items(self, value: dict[str, Any], conversation: bool) -> dict[str, Encoded]:  # noqa: FBT001 - passed through
         """The items of a graph's input, or of the like; its messages are the conversation."""
@@ -303,6 +311,16 @@ class ElementWriter:
         line = element if "_type" in element else stamped(element)
         self.new.append({**line, "_n": number})
         return number
+
+
+def _is_large(encoded: Encoded) -> bool:
+    """Whether a value is worth an element of its own, if it is written twice."""
+    value = encoded.get("json", encoded.get("serde"))
+    if value is None or isinstance(value, (bool, int, float)):
+        return False
+    if isinstance(value, str):
+        return len(value) > _SMALL_BYTES
+    return len(to_json(value)) > _SMALL_BYTES
 
 
 def _without_id(image: Image) -> Image:

@@ -149,7 +149,7 @@ class Elements:
         return {"role": "unknown", "content": value}
 
     def _element(self, records: SessionRecords, number: int) -> Any:
-        image = self.image(number, records)
+        image = records.working.images.get(number)
         if image is not None:
             return image.fresh()
         element = self._record(records, number)

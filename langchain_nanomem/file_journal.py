@@ -109,11 +109,7 @@ class FileJournal(Journal):
         sync = self._fsync == "record" or (durable and self._fsync == "put")
         with self.lock(key):
             path = self.path(key)
-            make_directory(path.parent)
-            created = not path.exists()
-            with _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as fd:
-                if created and sync:
-                    sync_directory(path.parent)
+            with _opened_or_made(path, sync=sync) as fd:
                 end = sound_end(fd, path)
                 if expected_end not in {None, position_at(fd, end)}:
                     raise ReplacedError(key)
@@ -245,6 +241,22 @@ class FileJournal(Journal):
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
     fd = open_file(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _opened_or_made(path: Path, *, sync: bool) -> Iterator[int]:
+    """A descriptor to append with; a new file is in its directory for good if `sync`."""
+    try:
+        fd = open_file(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
+        make_directory(path.parent)
+        fd = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        if sync:
+            sync_directory(path.parent)
     try:
         yield fd
     finally:

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import os
 import threading
+from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -26,9 +28,16 @@ _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
 _LOCK_POLL_SECONDS = 0.002
+_RECENT_LOCKS = 64
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_OPEN_FLAGS = _NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_SYMBOLIC_LINK = (
+    "{path} is a symbolic link: refused, since it could lead out of the workspace. Replace it by "
+    "the file itself."
+)
 
 
+@lru_cache(maxsize=1024)
 def file_stem(key: str) -> str:
     """A readable file name for `key`; distinct keys never share one, on any common disk.
 
@@ -81,13 +90,14 @@ def open_file(path: Path, flags: int) -> int:
     Raises:
         OSError: It can't be opened, or is a symbolic link.
     """
-    if path.is_symlink():
-        raise OSError(
-            f"{path} is a symbolic link: refused, since it could lead out of the workspace. "
-            "Replace it by the file itself."
-        )
-    flags |= _NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    return os.open(path, flags, FILE_MODE)
+    if not _NOFOLLOW and path.is_symlink():
+        raise OSError(_SYMBOLIC_LINK.format(path=path))
+    try:
+        return os.open(path, flags | _OPEN_FLAGS, FILE_MODE)
+    except OSError as error:
+        if path.is_symlink():
+            raise OSError(_SYMBOLIC_LINK.format(path=path)) from error
+        raise
 
 
 def read_bytes(path: Path) -> bytes:
@@ -108,9 +118,22 @@ def read_bytes(path: Path) -> bytes:
 
 def read_at(fd: int, offset: int, length: int = -1) -> bytes:
     """`length` bytes from `offset` on, fewer at the end of the file; by default all to its end."""
-    os.lseek(fd, offset, os.SEEK_SET)  # os.pread is not on every system
-    with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
-        return file.read(length)
+    if length < 0:
+        length = max(0, os.fstat(fd).st_size - offset)
+    content = _pread(fd, length, offset)
+    while len(content) < length and (
+        more := _pread(fd, length - len(content), offset + len(content))
+    ):
+        content += more
+    return content
+
+
+def _seek_and_read(fd: int, length: int, offset: int) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.read(fd, length)
+
+
+_pread = getattr(os, "pread", _seek_and_read)
 
 
 def write_all(fd: int, content: bytes) -> None:
@@ -163,6 +186,8 @@ class LockDirectory:
         self._path = path
         self._guard = threading.Lock()
         self._threads: WeakValueDictionary[str, _NamedLock] = WeakValueDictionary()
+        self._recent: deque[_NamedLock] = deque(maxlen=_RECENT_LOCKS)
+        """Kept so that they need not be made anew for each hold."""
 
     @contextlib.contextmanager
     def hold(self, stem: str) -> Iterator[None]:
@@ -202,6 +227,7 @@ class LockDirectory:
             if lock is None:
                 make_directory(self._path)
                 lock = self._threads[stem] = _NamedLock(self._path / f"{stem}.lock")
+                self._recent.append(lock)
             return lock
 
 

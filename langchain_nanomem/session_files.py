@@ -34,22 +34,22 @@ class SessionFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._adopted: set[str] = set()
+        self._adopted: dict[str, Path] = {}
 
     def path(self, key: str) -> Path:
         """The file of `key`, whether it exists or not."""
+        if known := self._adopted.get(key):
+            return known
         path = self.directory / f"{file_stem(key)}.jsonl"
-        if key in self._adopted:
-            return path
         self._yield_place(key, path)
         if not path.exists():
             return self._adopt_legacy(key, path)
-        self._adopted.add(key)
+        self._adopted[key] = path
         return path
 
     def removed(self, key: str) -> None:
         """Note that the file of `key` is gone."""
-        self._adopted.discard(key)
+        self._adopted.pop(key, None)
 
     def infos(self) -> list[JournalInfo]:
         """What can be told of each file without reading all of it, in the order of the keys."""

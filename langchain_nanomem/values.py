@@ -16,7 +16,7 @@ import orjson
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 TAG = "__nanomem__"
 _TAG_BYTES = TAG.encode()
@@ -42,7 +42,7 @@ def dump_value(value: Any, where: str) -> bytes:
         ValueError: A value in it can't be stored so that it comes back equal; names the field.
     """
     try:
-        return to_json(pack(value, where))
+        return to_json(value if is_plain(value) else pack(value, where))
     except RecursionError:
         field = _too_deep(value, where) or "the value"
         raise ValueError(
@@ -109,17 +109,21 @@ def is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return True
+    if kind is dict:
+        return TAG not in value and _are_plain(value) and _are_plain(value.values(), strings=False)
+    if kind is list:
+        return _are_plain(value, strings=False)
     if kind is int:
         return value in _INT64
-    if kind is float:
-        return math.isfinite(value)
-    if kind is list:
-        return all(map(is_plain, value))
-    if kind is dict:
-        return TAG not in value and all(
-            type(name) is str and is_plain(item) for name, item in value.items()
-        )
-    return False
+    return kind is float and math.isfinite(value)
+
+
+def _are_plain(values: Iterable[Any], *, strings: bool = True) -> bool:
+    """Whether all are; only texts pass where nothing else may."""
+    for value in values:
+        if type(value) is not str and (strings or not is_plain(value)):
+            return False
+    return True
 
 
 def pack(value: Any, where: str) -> Any:

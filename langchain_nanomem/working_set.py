@@ -128,6 +128,11 @@ class WorkingSet:
         while len(self._live) > _MAX_LISTS:
             self._live.popitem(last=False)
 
+    def settle(self, namespace: str) -> None:
+        """Note that a checkpoint was put: what was written before it is in the lists by now."""
+        if not namespace:
+            self._seen.clear()
+
     def see(self, seen: Seen) -> None:
         """Note an element that was written."""
         for key in keys_of(seen.element):
