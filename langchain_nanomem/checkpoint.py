@@ -219,8 +219,8 @@ class NanomemSaver(ThreadedSaver):
                 if "versions_seen" in apart:
                     record["seen"] = checkpoint["versions_seen"]
                 self.sessions.commit(records, [*writer.new, written(record)])
-                writer.written()
                 records.working.settle(namespace)
+                writer.written()
         return _config(key, namespace, checkpoint["id"])
 
     @override

@@ -15,10 +15,10 @@ _DIGITS = 32
 
 def written(record: Record) -> Record:
     """`record`, all of whose versions are whole, as it is written: each version once."""
-    known: dict[Any, int] = {}
+    known: dict[tuple[type, Any], int] = {}
 
     def place(version: Any) -> int:
-        return known.setdefault(version, len(known))
+        return known.setdefault((type(version), version), len(known))  # 1 and 1.0 are two versions
 
     shown: Record = {**record, "versions": _map(record["versions"], place)}
     shown["values"] = {
@@ -29,7 +29,7 @@ def written(record: Record) -> Record:
     }
     if "seen" in record:
         shown["seen"] = {node: _map(seen, place) for node, seen in record["seen"].items()}
-    return {**shown, "known": list(map(shortened, known))}
+    return {**shown, "known": [shortened(version) for _, version in known]}
 
 
 def understood(record: Record) -> Record:

@@ -117,7 +117,7 @@ class ElementWriter:
             return {"snapshot": inner}
         if not self._elements.readable:
             return self._elements.dumps(value)
-        if kind is dict and any(map(_holds_messages, value.values())) and _has_names(value):
+        if kind is dict and _is_input(value, conversation=conversation):
             return {"dict": self._items(value, conversation)}
         return {"json": value} if is_plain(value) else self._elements.dumps(value)
 
@@ -327,8 +327,12 @@ def _without_id(image: Image) -> Image:
     return image._replace(content={**image.content, "id": None})
 
 
-def _has_names(value: dict[Any, Any]) -> bool:
-    return all(type(name) is str for name in value)
+def _is_input(value: dict[Any, Any], *, conversation: bool) -> bool:
+    """Whether it is what a graph is given, or the like: with messages that will come again."""
+    if not all(type(name) is str for name in value):
+        return False
+    has_messages = conversation and type(value.get(MESSAGES)) is list
+    return has_messages or any(map(_holds_messages, value.values()))
 
 
 def _holds_messages(value: Any) -> bool:
