@@ -75,3 +75,23 @@ def whole(version: Any) -> Any:
     if dot and number.isascii() and number.isdigit():
         return f"{number:0>{_DIGITS}}.{rest}"
     return version
+
+
+def shortened_key(version: Any) -> Any:
+    """What stands for a version as a key."""
+    shown = shortened(version)
+    return tuple(shown) if isinstance(shown, list) else shown
+
+
+def versions_brought(record: Record) -> set[Any]:
+    """The keys of the versions of which a record, as it was read, brings values."""
+    known = record.get("known")
+    found = set()
+    for channel, value in record["values"].items():
+        version = record["versions"].get(channel) if isinstance(value, dict) else value[0]
+        if known is None:
+            found.add(shortened_key(whole(version)))
+        else:
+            shown = known[version] if version is not None else None
+            found.add(tuple(shown) if isinstance(shown, list) else shown)
+    return found

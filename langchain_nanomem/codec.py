@@ -108,27 +108,40 @@ def decode_fields(
     record: Mapping[str, Any],
 ) -> tuple[type[BaseMessage], dict[str, Any], dict[str, Any]]:
     """Class, fields and further fields of the message that `decode` makes of a record."""
+    cls, told, extra = decode_told(record)
+    return cls, default_fields(cls) | told, extra
+
+
+def default_fields(cls: type[BaseMessage]) -> dict[str, Any]:
+    """What the fields of a message are that nothing is told of; new ones, that may be changed."""
+    return {name: make() for name, make in _defaults(cls).items()}
+
+
+def decode_told(
+    record: Mapping[str, Any],
+) -> tuple[type[BaseMessage], dict[str, Any], dict[str, Any]]:
+    """Class, further fields, and of the fields those that the record tells something of."""
     role = str(record.get("role") or ("" if "_class" in record else "user"))
     cls = _class_of(record, role)
-    defaults = _defaults(cls)
-    values: dict[str, Any] = {name: make() for name, make in defaults.items()}
+    names = _defaults(cls)
+    told: dict[str, Any] = {"content": _content(record.get("content"))}
     foreign: dict[str, Any] = {}
     for name, value in record.items():
-        if name in values and name != "type":
-            if value is not None:  # other programs write null for what is not there
-                values[name] = value
-        elif name not in _BOOKKEEPING:
+        if name in _BOOKKEEPING or name == "content":
+            continue
+        if name not in names or name == "type":
             foreign[name] = value
+        elif value is not None:  # other programs write null for what is not there
+            told[name] = value
     if cls is lc.ChatMessage or cls is lc.ChatMessageChunk:
-        values["role"] = role
+        told["role"] = role
     elif role == "developer":
         foreign["__openai_role__"] = role  # LangChain's own mark for this role
-    values["content"] = _content(record.get("content"))
-    if values.get("tool_calls"):
-        values |= _decode_tool_calls(record)
+    if told.get("tool_calls"):
+        told |= _decode_tool_calls(record)
     if foreign:
-        values["additional_kwargs"] = {**values["additional_kwargs"], **foreign}
-    return cls, values, dict(record.get("_extra", ()))
+        told["additional_kwargs"] = {**told.get("additional_kwargs", {}), **foreign}
+    return cls, told, dict(record.get("_extra", ()))
 
 
 def stamped(record: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import marshal
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from langchain_nanomem.codec import construct, decode_fields, is_known_class
+from langchain_nanomem.codec import construct, decode_told, default_fields, is_known_class
 from langchain_nanomem.values import is_plain
 
 if TYPE_CHECKING:
@@ -109,20 +110,29 @@ def image_of(element: Any) -> Image | None:
             return Image(cls, _frozen(element), (), _itself) if is_plain(element) else None
         if not is_known_class(cls) or has_extra(element):
             return None
-        return _image_of_fields(cls, element.__dict__)
+        return _image_of_fields(cls, _NOTHING, element.__dict__)
     except RecursionError:
         return None
 
 
 def image_of_record(record: Record) -> Image | None:
     """The image of the message that a record stands for."""
-    cls, fields, extra = decode_fields(record)
-    return None if extra else _image_of_fields(cls, fields)
+    cls, told, extra = decode_told(record)
+    return None if extra else _image_of_fields(cls, _frozen_defaults(cls), told)
 
 
-def _image_of_fields(cls: type[Any], fields: dict[str, Any]) -> Image | None:
-    content: dict[str, Any] = {}
-    nested: list[str] = []
+@cache
+def _frozen_defaults(cls: type[BaseMessage]) -> Image:
+    """The image of a message of which nothing is told."""
+    fields = default_fields(cls)
+    content = {name: _frozen(value) for name, value in fields.items()}
+    nested = tuple(name for name, value in fields.items() if type(value) in _CONTAINERS)
+    return Image(cls, content, nested, None)
+
+
+def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> Image | None:
+    """The image of a message that has these fields, and for the rest those of `default`."""
+    content = default.content.copy()
     picked: list[str] = []
     for name, value in fields.items():
         kind = type(value)
@@ -132,19 +142,19 @@ def _image_of_fields(cls: type[Any], fields: dict[str, Any]) -> Image | None:
         if not is_plain(value):
             return None
         content[name] = _frozen(value)
-        if kind in _CONTAINERS:
-            nested.append(name)
         if value or kind not in _CONTAINERS:
             picked.append(name)
-    if content.keys() != cls.model_fields.keys():
+    if len(content) != len(cls.model_fields):
         return None
-    return Image(cls, content, tuple(nested), itemgetter(*picked) if picked else None)
+    nested = tuple(name for name, value in content.items() if type(value) in _CONTAINERS)
+    return Image(cls, content, nested, itemgetter(*picked) if picked else None)
 
 
 def _itself(content: Any) -> Any:
     return content
 
 
+_NOTHING = Image(BaseMessage, {}, (), None)
 _EMPTY_DICT: dict[str, Any] = {}
 _EMPTY_LIST: list[Any] = []
 

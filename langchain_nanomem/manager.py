@@ -322,7 +322,7 @@ class SessionManager:
     def _keep_index(self, records: SessionRecords) -> None:
         """Keep an index whenever the journal has grown by a good part since the last."""
         end = records.end.offset
-        if end >= records.indexed_until + max(_MIN_INDEXED, records.indexed_until // 4):
+        if end >= records.indexed_until + max(_MIN_INDEXED, records.indexed_until // 8):
             records.indexed_until = end
             self.journal.keep_index(records.key, dump_index(records))
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
-from langchain_nanomem.checkpoint_record import shortened, understood
+from langchain_nanomem.checkpoint_record import shortened_key, understood, versions_brought
 from langchain_nanomem.errors import NanomemError, UnsupportedFormatError
 from langchain_nanomem.journal import ORIGIN, Address, Entry, JournalReader, Position, Record
 from langchain_nanomem.session import parse_timestamp, valid_pointer
@@ -67,12 +67,6 @@ def digest(record: Record) -> bytes:
     """A short name for the content of an element; its number and time don't count."""
     content = {name: v for name, v in record.items() if name != "timestamp" and name not in _OURS}
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
-
-
-def shortened_key(version: Any) -> Any:
-    """What stands for a version as a key."""
-    shown = shortened(version)
-    return tuple(shown) if isinstance(shown, list) else shown
 
 
 def number_of(record: Record, taken: Container[int], following: int) -> int:
@@ -223,14 +217,10 @@ class SessionRecords:
             (record,) = self.load([address])
             if record.get("_type") != "checkpoint" or record["id"] != checkpoint_id:
                 raise self._stale(f"checkpoint {checkpoint_id}")
-            record = self._keep(address, understood(record))
+            while len(self._checkpoints) >= _MAX_CHECKPOINTS:
+                del self._checkpoints[next(iter(self._checkpoints))]
+            record = self._checkpoints[address] = understood(record)
         return record
-
-    def _keep(self, address: Address, checkpoint: Record) -> Record:
-        while len(self._checkpoints) >= _MAX_CHECKPOINTS:
-            del self._checkpoints[next(iter(self._checkpoints))]
-        self._checkpoints[address] = checkpoint
-        return checkpoint
 
     def _stale(self, what: str) -> NanomemError:
         """The error where a record is not where it was, after the next try will find it."""
@@ -279,15 +269,13 @@ class SessionRecords:
             self._pointer = record["last_consolidated"]
 
     def _fold_checkpoint(self, record: Record, address: Address) -> None:
-        record = understood(record)
         namespace, checkpoint_id = record["ns"], record["id"]
         if namespace == "" and self.before_graph is None:
-            self.before_graph = self._before(record)
+            self.before_graph = self._before(understood(record))
         self.checkpoints.setdefault(namespace, {})[checkpoint_id] = address
-        self._keep(address, record)
         self.newest[namespace] = max(checkpoint_id, self.newest.get(namespace, ""))
         brought = self.brought.setdefault(namespace, {})
-        for version in {shortened_key(version) for version, _ in record["values"].values()}:
+        for version in versions_brought(record):
             brought.setdefault(version, []).append(checkpoint_id)
 
     def _before(self, first: Record) -> tuple[int, ...]:
