@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from filelock import FileLock, Timeout
+import portalocker
+from portalocker import AlreadyLocked, LockException, LockFlags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,6 @@ _MAX_NAME_BYTES = 200  # leaves room for an ending below the 255 of common file 
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
-_LOCK_POLL_SECONDS = 0.002
 _RECENT_LOCKS = 64
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _OPEN_FLAGS = _NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -197,12 +197,13 @@ class LockDirectory:
             if lock.is_held:
                 yield
                 return
-            with lock.process:
-                lock.is_held = True
-                try:
-                    yield
-                finally:
-                    lock.is_held = False
+            fd = lock.acquire()
+            lock.is_held = True
+            try:
+                yield
+            finally:
+                lock.is_held = False
+                os.close(fd)  # which releases it
 
     def is_held(self, stem: str) -> bool:
         """Whether another thread or process holds the lock called `stem`. Never waits.
@@ -214,10 +215,12 @@ class LockDirectory:
         if not lock.thread.acquire(blocking=False):
             return True
         try:
-            with lock.process.acquire(blocking=False):
-                return False
-        except Timeout:
+            if not lock.is_held:
+                os.close(lock.acquire(LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING))
+        except AlreadyLocked:
             return True
+        else:
+            return False
         finally:
             lock.thread.release()
 
@@ -225,7 +228,6 @@ class LockDirectory:
         with self._guard:
             lock = self._threads.get(stem)
             if lock is None:
-                make_directory(self._path)
                 lock = self._threads[stem] = _NamedLock(self._path / f"{stem}.lock")
                 self._recent.append(lock)
             return lock
@@ -237,10 +239,39 @@ class _NamedLock:
     def __init__(self, path: Path) -> None:
         self.thread = threading.RLock()
         self.is_held = False
-        """Whether the thread that holds `thread` holds `process` too."""
-        self.process = FileLock(
-            path, mode=FILE_MODE, thread_local=False, poll_interval=_LOCK_POLL_SECONDS
-        )
+        """Whether the thread that holds `thread` holds the file's lock too."""
+        self._path = path
+
+    def acquire(self, flags: LockFlags = LockFlags.EXCLUSIVE) -> int:
+        """A descriptor that holds the file's lock until it is closed.
+
+        Raises:
+            AlreadyLocked: Another holds it, and `flags` say not to wait.
+            OSError: There is no locking here.
+        """
+        while True:
+            fd = self._open()
+            try:
+                portalocker.lock(fd, flags)
+                if os.fstat(fd).st_nlink:
+                    return fd
+            except AlreadyLocked:
+                os.close(fd)
+                raise
+            except LockException as error:
+                os.close(fd)
+                raise OSError(f"{self._path} cannot be locked: {error}") from error
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # someone removed the file meanwhile: others lock another one
+
+    def _open(self) -> int:
+        try:
+            return open_file(self._path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            make_directory(self._path.parent)
+            return open_file(self._path, os.O_RDWR | os.O_CREAT)
 
 
 __all__ = [

@@ -41,6 +41,10 @@ class Image(NamedTuple):
     pick: Callable[[Any], Any] | None
     """Gets the part of the content for which `==` isn't enough; None where it is."""
 
+    def again(self) -> Image:
+        """The same, with its fields in another place of the memory."""
+        return self._replace(content=self.content.copy()) if self.nested else self
+
     def name(self) -> bytes:
         """A short name for class and content."""
         return hashlib.blake2b(

@@ -44,6 +44,9 @@ def _count_alone() -> int | None:
 _ALONE = _count_alone()
 
 
+_SCATTERED = 64
+
+
 class Reusable(NamedTuple):
     """What of a list may be handed out again."""
 
@@ -83,6 +86,8 @@ class LiveList:
         self.images = images
         self.ranges: Ranges | None = None
         """How the numbers are written; None until that is known."""
+        self.made_together = 0
+        """How many of its elements were made one after the other, and so lie side by side."""
         self._parts, self._ends = parts
         self._places: dict[Any, int] | None = None
         base, shared = follows
@@ -158,6 +163,14 @@ class LiveList:
 
     # --- handing out again ---
 
+    def is_scattered(self, count: int) -> bool:
+        """Whether it is better to make all `count` elements anew than to hand these out again.
+
+        Elements that were made turn by turn lie all over the memory, and looking at them takes
+        several times as long. Making all of them anew whenever a good part was is a small price.
+        """
+        return count > self.made_together * 9 // 8 + _SCATTERED
+
     def reusable(self, numbers: list[int]) -> Reusable:
         """Which elements may be handed out again for `numbers`."""
         count = min(len(numbers), len(self._ends))
@@ -225,7 +238,9 @@ def hand_out(
             image = images[place]
             objects[place : place + 1] = [image.fresh(parts) if image else make(numbers[place])]
         ends.append(len(parts))
-    return LiveList(objects, numbers, images, follows=(base, count), parts=(parts, ends))
+    made = LiveList(objects, numbers, images, follows=(base, count), parts=(parts, ends))
+    made.made_together = base.made_together if base else len(numbers)
+    return made
 
 
 def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:

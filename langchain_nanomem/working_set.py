@@ -78,10 +78,13 @@ class WorkingSet:
             self._live.clear()  # a turn begins; what they refer to would count as held
         self._live.pop(channel, None)
         spare = self._handed.pop(channel, [])
-        previous = _best(spare, numbers)
+        best = previous = _best(spare, numbers)
+        if previous and previous[0].is_scattered(len(numbers)):
+            previous, images = None, [image and image.again() for image in images]
+            self.images.update(zip(numbers, images, strict=True))
         given = hand_out(previous, numbers, images, make)
         given.ranges = ranges
-        others = [one for one in spare if previous is None or one is not previous[0]]
+        others = [one for one in spare if best is None or one is not best[0]]
         self._handed[channel] = [given, *others][:_GENERATIONS]
         while len(self._handed) > _MAX_LISTS:
             self._handed.pop(next(iter(self._handed)))
