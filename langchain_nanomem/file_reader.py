@@ -26,6 +26,7 @@ from langchain_nanomem.journal_lines import (
     ends_clean,
     is_torn,
     load_line,
+    load_lines,
     sound_length,
 )
 
@@ -110,10 +111,15 @@ class FileReader(JournalReader):
         for group in _near_each_other(sorted(set(addresses))):
             start, last = group[0][0], group[-1]
             content = b"" if self._fd is None else read_at(self._fd, start, sum(last) - start)
-            for address in group:
-                at = address[0] - start
-                found[address] = self._record(content[at : at + address[1]], address)
+            lines = [content[at - start : at - start + size] for at, size in group]
+            found.update(zip(group, self._records(lines, group), strict=True))
         return [found[address] for address in addresses]
+
+    def _records(self, lines: list[bytes], group: list[Address]) -> Sequence[Record]:
+        try:
+            return load_lines(lines)
+        except ValueError:  # one by one, to tell which
+            return list(map(self._record, lines, group))
 
     def _record(self, line: bytes, address: Address) -> Record:
         fd = self._fd

@@ -27,6 +27,8 @@ _MARSHAL_VERSION = 2
 """The last one whose bytes depend on nothing but the value: no references to shared parts."""
 _HEADER_BYTES = len(marshal.dumps([], _MARSHAL_VERSION))
 _CONTAINERS = (dict, list)
+_SIMPLE_ROLES = frozenset({"user", "assistant", "system"})
+_SIMPLE = frozenset({"role", "content", "timestamp", "id"})
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -36,14 +38,14 @@ class Image(NamedTuple):
     cls: type[Any]
     content: Any
     """A message's fields, never to be handed out; or the element itself, copied if it is nested."""
-    nested: tuple[str, ...]
-    """The names of a message's fields that are dictionaries or lists."""
+    nested: tuple[str, ...] | None
+    """The names of a message's fields that are dictionaries or lists; None for what is none."""
     pick: Callable[[Any], Any] | None
     """Gets the part of the content for which `==` isn't enough; None where it is."""
 
     def again(self) -> Image:
         """The same, with its fields in another place of the memory."""
-        return self._replace(content=self.content.copy()) if self.nested else self
+        return self if self.nested is None else self._replace(content=self.content.copy())
 
     def name(self) -> bytes:
         """A short name for class and content."""
@@ -83,7 +85,7 @@ class Image(NamedTuple):
         Args:
             parts: Takes up everything in it that could be changed in place, itself too.
         """
-        if not issubclass(self.cls, BaseMessage):
+        if self.nested is None:
             return _fresh(self.content, parts)
         fields = self.content.copy()
         for name in self.nested:
@@ -109,9 +111,9 @@ def image_of(element: Any) -> Image | None:
     cls = type(element)
     try:
         if cls in _SCALARS:
-            return Image(cls, element, (), None) if is_plain(element) else None
+            return Image(cls, element, None, None) if is_plain(element) else None
         if cls in _CONTAINERS:
-            return Image(cls, _frozen(element), (), _itself) if is_plain(element) else None
+            return Image(cls, _frozen(element), None, _itself) if is_plain(element) else None
         if not is_known_class(cls) or has_extra(element):
             return None
         return _image_of_fields(cls, _NOTHING, element.__dict__)
@@ -121,8 +123,22 @@ def image_of(element: Any) -> Image | None:
 
 def image_of_record(record: Record) -> Image | None:
     """The image of the message that a record stands for."""
+    if record.keys() <= _SIMPLE and type(record.get("content")) is str:
+        default = _simple_default(record.get("role"))
+        if default is not None:
+            content = default.content.copy()
+            content["content"] = record["content"]
+            content["id"] = record.get("id")
+            return Image(default.cls, content, default.nested, None)
     cls, told, extra = decode_told(record)
     return None if extra else _image_of_fields(cls, _frozen_defaults(cls), told)
+
+
+@cache
+def _simple_default(role: str | None) -> Image | None:
+    """What a message of this role is when it has nothing but text and id."""
+    cls, told, _ = decode_told({"role": role, "content": ""})
+    return _image_of_fields(cls, _frozen_defaults(cls), told) if role in _SIMPLE_ROLES else None
 
 
 @cache

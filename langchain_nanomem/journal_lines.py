@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import CorruptRecordError
-from langchain_nanomem.values import dump_record, from_json, load_record
+from langchain_nanomem.values import dump_record, from_json, load_record, may_be_tagged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,3 +97,21 @@ def load_line(line: bytes, path: Path, line_number: Callable[[], int]) -> Record
         raise CorruptRecordError(path, line_number(), reason, REMEDY) from error
     record.pop("_more", None)
     return record
+
+
+def load_lines(lines: Sequence[bytes]) -> list[Record]:
+    """The records of many lines, as `load_line` gives them, in a fraction of the time.
+
+    Raises:
+        ValueError: One of the lines is no record.
+    """
+    content = b"[" + b",".join(lines) + b"]"
+    if BOM in content or may_be_tagged(content):
+        records = [load_record(line.removeprefix(BOM)) for line in lines]
+    else:
+        records = from_json(content)
+    if len(records) != len(lines) or not all(type(record) is dict for record in records):
+        raise ValueError("one of the lines is no JSON object")
+    for record in records:
+        record.pop("_more", None)
+    return records

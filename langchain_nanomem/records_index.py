@@ -38,7 +38,7 @@ def dump_index(records: SessionRecords) -> bytes:
             "ids": [list(records.message_ids), list(records.message_ids.values())],
             "named": [list(records.named), list(records.named.values())],
             "checkpoints": spaces,
-            "writes": [[*place, _columns(at)] for place, at in records.written_at.items()],
+            "writes": _writes(records),
             **records.small_state(),
         }
     )
@@ -49,13 +49,20 @@ def _columns(addresses: Iterable[Address]) -> _Columns:
 
 
 def _brought(records: SessionRecords, namespace: str) -> list[list[Any]]:
-    """Each version, with the places in the namespace of the checkpoints that brought it."""
+    """Versions, and the places in the namespace of the checkpoints that brought them."""
     places = {name: place for place, name in enumerate(records.checkpoints[namespace])}
-    found = records.brought.get(namespace, {}).items()
-    return [
-        [list(version) if isinstance(version, tuple) else version, *map(places.__getitem__, ids)]
-        for version, ids in found
+    pairs = [
+        (list(version) if isinstance(version, tuple) else version, places[checkpoint_id])
+        for version, ids in records.brought.get(namespace, {}).items()
+        for checkpoint_id in ids
     ]
+    return [[version for version, _ in pairs], [place for _, place in pairs]]
+
+
+def _writes(records: SessionRecords) -> list[list[Any]]:
+    """Namespaces, checkpoints, offsets and sizes of all writes, in their order."""
+    rows = [(*place, *at) for place, found in records.written_at.items() for at in found]
+    return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
 
 
 def restore_index(records: SessionRecords, content: bytes) -> None:
@@ -68,15 +75,15 @@ def restore_index(records: SessionRecords, content: bytes) -> None:
     records.line_numbers.update(dict.fromkeys(index["lines"]))
     records.message_ids.update(zip(*index["ids"], strict=True))
     records.named.update(zip(*index["named"], strict=True))
-    for namespace, (ids, columns, brought) in index["checkpoints"].items():
+    for namespace, (ids, columns, brought_by) in index["checkpoints"].items():
         records.checkpoints[namespace] = dict(zip(ids, _addresses(columns), strict=True))
         records.newest[namespace] = max(ids)
-        records.brought[namespace] = {
-            tuple(version) if isinstance(version, list) else version: [ids[n] for n in places]
-            for version, *places in brought
-        }
-    for namespace, checkpoint_id, columns in index["writes"]:
-        records.written_at[namespace, checkpoint_id] = list(_addresses(columns))
+        brought = records.brought[namespace] = {}
+        for version, place in zip(*brought_by, strict=True):
+            key = tuple(version) if isinstance(version, list) else version
+            brought.setdefault(key, []).append(ids[place])
+    for namespace, checkpoint_id, *address in zip(*index["writes"], strict=True):
+        records.written_at.setdefault((namespace, checkpoint_id), []).append(tuple(address))
     records.header, records.next_number = unpack(index["header"]), index["next"]
     records.restore_small_state(index)
     offset, mark = index["end"]

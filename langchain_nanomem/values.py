@@ -67,11 +67,16 @@ def load_record(line: bytes) -> dict[str, Any]:
         ValueError: It is no JSON object, or a tagged value in it can't be made again.
     """
     record = from_json(line)
-    if _TAG_BYTES in line:
+    if may_be_tagged(line):
         record = unpack(record)
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
     return record
+
+
+def may_be_tagged(line: bytes) -> bool:
+    """Whether a piece of JSON may hold a value that JSON lacks."""
+    return _TAG_BYTES in line
 
 
 def to_json(value: Any) -> bytes:
