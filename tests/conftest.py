@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from checkpoint_forker import Forker
 from hypothesis import settings
 from scripted import consolidate_in, consolidator_of
 
@@ -14,7 +15,7 @@ from langchain_nanomem import files
 from langchain_nanomem.manager import SessionManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
@@ -34,6 +35,20 @@ def manager(tmp_path: Path) -> SessionManager:
 def again(manager: SessionManager) -> Callable[[], SessionManager]:
     """Makes further managers of the same workspace, as another process would have them."""
     return lambda: SessionManager(manager.journal.workspace)  # type: ignore[attr-defined]  # a FileJournal
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request) -> str:
+    """In which colour a saver's and a graph's methods are called."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """Starts processes that work on threads."""
+    forker = Forker()
+    yield forker
+    forker.close()
 
 
 @pytest.fixture
