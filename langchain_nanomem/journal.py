@@ -163,7 +163,7 @@ class Journal(ABC):
     def keep_index(self, key: str, content: bytes) -> None:  # noqa: B027 - a back end may do without
         """Keep what makes opening the journal quick. It is no part of it, and may be lost.
 
-        It goes whenever the journal is rewritten or deleted.
+        It goes whenever the journal is rewritten or deleted. The caller holds the lock.
 
         Args:
             key: Whose journal.

@@ -306,7 +306,6 @@ class SessionManager:
         except ReplacedError:
             records.reset()
             records.fold(*records.read_on())
-        self._keep_index(records)
 
     def _read_anew(self, records: SessionRecords) -> None:
         """Read what was rewritten."""

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 THREADS = ("a", "copy", "session")
 SECRET = "sEcret"
 HOWS = ("before", "half", "after")
-TEMPORARY_FILES_STAY = pytest.mark.xfail(reason="a killed rewrite leaves its temporary file")
 OPERATIONS = (
     "append",
     "clear",
@@ -113,7 +112,6 @@ def assert_goes_on(workspace: Path) -> None:
     assert found.pending_writes == [("t", "messages", ["more"])]
 
 
-@TEMPORARY_FILES_STAY
 @pytest.mark.parametrize("operation", ["prune", "delete runs"])
 def test_what_a_killed_rewrite_leaves_goes_with_the_thread(forker, old, tmp_path, operation):
     """cases/sessions.md 17: after a deletion no file has the text, though a rewrite was killed."""
@@ -125,7 +123,6 @@ def test_what_a_killed_rewrite_leaves_goes_with_the_thread(forker, old, tmp_path
         assert not [content for content in contents if SECRET.encode() in content]
 
 
-@TEMPORARY_FILES_STAY
 def test_killed_rewrites_keep_no_space(forker, old, tmp_path):
     """cases/checkpointer.md 19: the next rewrite gives back what killed ones have taken."""
     for workspace in deaths(forker, old, tmp_path, "prune", ("before",)):

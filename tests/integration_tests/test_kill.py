@@ -116,7 +116,6 @@ def test_a_power_loss(forker, tmp_path, colour, fsync):
         assert_goes_together(saver, "a")
 
 
-@pytest.mark.xfail(reason="the directory of a file that began with writes is not synced")
 def test_a_power_loss_right_after_a_threads_first_put(forker, tmp_path):
     """cases/checkpointer.md 15: a file that began with writes is as durable as any other."""
     told = Told()
