@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _MIN_INDEXED = 65_536
 """How far a journal has to reach beyond its index, at least, before another one is made."""
+_USES_BETWEEN_WEIGHINGS = 64
 _RESERVED = ("_type", "_n", "_more")
 
 
@@ -49,6 +50,8 @@ class SessionManager:
     Args:
         workspace: A directory, or a `Journal`.
         max_cached_sessions: How many sessions are kept in memory though nobody holds them.
+        max_cached_messages: About how many messages these may have together. The session used
+            last is kept however long it is.
     """
 
     journal: Journal
@@ -57,11 +60,17 @@ class SessionManager:
     """How a graph's values are written; `NanomemSaver` sets it when it has a serializer."""
 
     def __init__(
-        self, workspace: str | os.PathLike[str] | Journal, *, max_cached_sessions: int = 64
+        self,
+        workspace: str | os.PathLike[str] | Journal,
+        *,
+        max_cached_sessions: int = 64,
+        max_cached_messages: int = 200_000,
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.elements = Elements()
         self._max_cached = max_cached_sessions
+        self._max_weight = max_cached_messages
+        self._uses = 0
         self._guard = threading.RLock()
         self._live: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._recent: OrderedDict[str, tuple[SessionRecords, Session | None]] = OrderedDict()
@@ -279,7 +288,18 @@ class SessionManager:
             self._recent[key] = (records, session)
             while len(self._recent) > self._max_cached:
                 self._recent.popitem(last=False)
+            self._uses += 1
+            if self._uses % _USES_BETWEEN_WEIGHINGS == 0:
+                self._shed()
             return records
+
+    def _shed(self) -> None:
+        """Forget those not used for longest, if all together have too many messages."""
+        weight = 0
+        for place, key in enumerate(reversed(list(self._recent))):
+            weight += self._recent[key][0].weight
+            if place and weight > self._max_weight:
+                del self._recent[key]
 
     def _message_lines(self, records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
         checked = [_checked(records, place, record) for place, record in enumerate(fresh)]

@@ -230,6 +230,11 @@ class SessionRecords:
             "place by something else. Nothing was written; it is read anew by the next call."
         )
 
+    @property
+    def weight(self) -> int:
+        """About how many elements are kept in memory."""
+        return self.elements.weight + self.working.weight
+
     # --- folding ---
 
     def fold(self, entries: Iterable[Entry], end: Position) -> None:
