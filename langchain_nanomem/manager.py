@@ -194,6 +194,9 @@ class SessionManager:
             records.fold(*records.read_on())
         except Exception:  # noqa: BLE001 - an error now would make the caller write it once more
             records.reset()
+        except BaseException:  # half folded, it would be folded once more
+            records.reset()
+            raise
         self._keep_index(records)
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
