@@ -179,8 +179,11 @@ class SessionManager:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))
                 stack.enter_context(records.attached(reader))
-            self._refresh(records)
-            yield records
+            try:
+                self._refresh(records)
+                yield records
+            finally:
+                self._forget_misleading_index(records)
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[SessionRecords]:
@@ -203,6 +206,9 @@ class SessionManager:
             records.fold(*records.read_on())
         except Exception:  # noqa: BLE001 - an error now would make the caller write it once more
             records.reset()
+        except BaseException:  # half folded, it would be folded once more
+            records.reset()
+            raise
         self._keep_index(records)
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
@@ -335,8 +341,16 @@ class SessionManager:
 
     def _open_by_index(self, records: SessionRecords) -> None:
         content = self.journal.index(records.key)
-        if content is not None:
-            restore_index(records, content)
+        try:
+            if content:
+                restore_index(records, content)
+        except Exception:  # noqa: BLE001 - whatever is in it, it is no index of ours
+            records.reset()
+
+    def _forget_misleading_index(self, records: SessionRecords) -> None:
+        if records.is_misled:
+            records.is_misled = False
+            self.journal.keep_index(records.key, b"")
 
     def _keep_index(self, records: SessionRecords) -> None:
         """Keep an index whenever the journal has grown by a good part since the last."""

@@ -10,6 +10,7 @@ from langchain_nanomem.records import (
     MESSAGE_TYPES,
     SessionRecords,
     number_of,
+    own_numbers,
     references,
 )
 
@@ -108,12 +109,14 @@ def _ever_referred(records: SessionRecords) -> set[int]:
 
 def _numbered(raw: Iterable[Record]) -> list[Record]:
     """The records with the numbers that they have as long as none is taken away."""
+    raw = list(raw)
     numbered: list[Record] = []
     taken: set[int] = set()
+    carried = own_numbers(raw)
     following = 0
     for record in raw:
         if record.get("_type") in ELEMENT_TYPES:
-            number = number_of(record, taken, following)
+            number = number_of(record, taken, carried, following)
             taken.add(number)
             following = max(following, number + 1)
             numbered.append({**record, "_n": number})

@@ -21,13 +21,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
 from langchain_nanomem.checkpoint_record import shortened_key, understood, versions_brought
-from langchain_nanomem.errors import NanomemError, UnsupportedFormatError
+from langchain_nanomem.errors import (
+    CorruptRecordError,
+    NanomemError,
+    UnsupportedFormatError,
+)
 from langchain_nanomem.journal import ORIGIN, Address, Entry, JournalReader, Position, Record
 from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.shelf import Shelf
@@ -69,10 +74,41 @@ def digest(record: Record) -> bytes:
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
 
 
-def number_of(record: Record, taken: Container[int], following: int) -> int:
-    """The number of an element; `following` if a person or another program wrote, or copied, it."""
+def own_number(record: Record) -> int | None:
+    """The number that a record carries; None where it carries none."""
     number = record.get("_n")
-    return number if type(number) is int and number not in taken else following
+    return number if type(number) is int else None
+
+
+def own_numbers(records: Iterable[Record], above: int = -1) -> set[int]:
+    """The numbers above one that these records were written with: a copied one is too small."""
+    found = set()
+    for record in records:
+        number = own_number(record)
+        if number is not None and number > above:
+            found.add(number)
+            above = number
+    return found
+
+
+def number_of(
+    record: Record, taken: Container[int], carried: Container[int], following: int
+) -> int:
+    """The number of an element.
+
+    Args:
+        record: The element. One that a person or another program wrote, or copied, gets a
+            number that no other has: the others keep theirs, wherever it was put.
+        taken: The numbers of the elements before it.
+        carried: The numbers with which those behind it were written.
+        following: The one after the greatest so far.
+    """
+    number = own_number(record)
+    if number is not None and number not in taken:
+        return number
+    if following not in carried:
+        return following
+    return next(number for number in itertools.count(-1, -1) if number not in taken)
 
 
 def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
@@ -119,6 +155,8 @@ class SessionRecords:
         self._message_record = message_record
         self.guard = threading.RLock()
         self._reader: JournalReader | None = None
+        self.is_misled = False
+        """Whether a record was not where it was said to be: an index is not to be trusted."""
         self.reset()
 
     def reset(self) -> None:
@@ -137,6 +175,8 @@ class SessionRecords:
         had before."""
         self.message_ids: dict[str, int] = {}
         self.next_number = 0
+        self.given_numbers: set[int] = set()
+        """The numbers of the elements that don't carry theirs."""
         self.checkpoints: dict[str, dict[str, Address]] = {}
         """Where each namespace's checkpoints lie, by their ids."""
         self._checkpoints: dict[Address, Record] = {}
@@ -152,6 +192,7 @@ class SessionRecords:
         self.consolidated_at: list[Address] = []
         """Where the consolidations lie that are in memory."""
         self.consolidated_ids: set[str] = set()
+        self._carried: Container[int] = ()
         self.unfinished: Record | None = None
         self._unfinished_at: Address = (0, 0)
         self.failures = 0
@@ -191,14 +232,26 @@ class SessionRecords:
             raise RuntimeError("the records are read only inside of `attached`")
         return self._reader
 
-    def load(self, addresses: Sequence[Address]) -> list[Record]:
-        """The records at these addresses, as they are written."""
-        return self._attached_reader().load(addresses) if addresses else []
+    def load(self, addresses: Sequence[Address], kinds: Container[Any]) -> list[Record]:
+        """The records at these addresses, as they are written.
+
+        Raises:
+            NanomemError: One is not there, or of another kind.
+        """
+        if not addresses:
+            return []
+        try:
+            records = self._attached_reader().load(addresses)
+        except CorruptRecordError as error:
+            raise self._stale("a record") from error
+        if any(record.get("_type") not in kinds for record in records):
+            raise self._stale("a record")
+        return records
 
     def _load_elements(self, numbers: Sequence[int], addresses: Sequence[Address]) -> list[Record]:
-        records = self.load(addresses)
+        records = self.load(addresses, ELEMENT_TYPES)
         for number, record in zip(numbers, records, strict=True):
-            if record.get("_type") not in ELEMENT_TYPES:
+            if own_number(record) != number and number not in self.given_numbers:
                 raise self._stale(f"element {number}")
         return [self._as_element(record) for record in records]
 
@@ -214,8 +267,8 @@ class SessionRecords:
         address = self.checkpoints[namespace][checkpoint_id]
         record = self._checkpoints.get(address)
         if record is None:
-            (record,) = self.load([address])
-            if record.get("_type") != "checkpoint" or record["id"] != checkpoint_id:
+            (record,) = self.load([address], {"checkpoint"})
+            if (record["ns"], record["id"]) != (namespace, checkpoint_id):
                 raise self._stale(f"checkpoint {checkpoint_id}")
             while len(self._checkpoints) >= _MAX_CHECKPOINTS:
                 del self._checkpoints[next(iter(self._checkpoints))]
@@ -223,8 +276,9 @@ class SessionRecords:
         return record
 
     def _stale(self, what: str) -> NanomemError:
-        """The error where a record is not where it was, after the next try will find it."""
+        """The error where a record is not where it was; the next try will find it."""
         self.reset()
+        self.is_misled = True
         return NanomemError(
             f"session {self.key!r}: {what} is not where it was in its file, which was changed in "
             "place by something else. Nothing was written; it is read anew by the next call."
@@ -239,6 +293,9 @@ class SessionRecords:
 
     def fold(self, entries: Iterable[Entry], end: Position) -> None:
         """Take in the records that follow those folded so far."""
+        entries = list(entries)
+        written = (entry.record for entry in entries)
+        self._carried = own_numbers(written, self.next_number - 1)
         for address, record in entries:
             kind = record.get("_type")
             if kind is None:
@@ -257,7 +314,9 @@ class SessionRecords:
             self.message_ids[record["id"]] = number
 
     def _fold_element(self, record: Record, address: Address) -> int:
-        number = number_of(record, self.elements, self.next_number)
+        number = number_of(record, self.elements, self._carried, self.next_number)
+        if own_number(record) != number:
+            self.given_numbers.add(number)
         self.elements.put(number, address, self._as_element(record))
         self.next_number = max(self.next_number, number + 1)
         return number
@@ -355,7 +414,7 @@ class SessionRecords:
     @property
     def consolidations(self) -> list[Record]:
         """The consolidations that are in memory, oldest first."""
-        return self.load(self.consolidated_at)
+        return self.load(self.consolidated_at, {"consolidation"})
 
     @property
     def exists(self) -> bool:
@@ -476,7 +535,10 @@ class SessionRecords:
         """What was written at a checkpoint, by task id and index; to be looked at only."""
         place = (namespace, checkpoint_id)
         if place not in self._writes:
-            for record in self.load(self.written_at.get(place, ())):
+            records = self.load(self.written_at.get(place, ()), {"writes"})
+            if any((record["ns"], record["id"]) != place for record in records):
+                raise self._stale(f"what was written at {place[1]}")
+            for record in records:
                 self._add_writes(place, record)
         return self._writes.get(place, {})
 

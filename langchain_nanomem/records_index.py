@@ -6,13 +6,14 @@ damaged, or of another file, the journal is read from its start.
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from langchain_nanomem.journal import Position
 from langchain_nanomem.values import from_json, pack, to_json, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from langchain_nanomem.journal import Address
     from langchain_nanomem.records import SessionRecords
@@ -33,6 +34,7 @@ def dump_index(records: SessionRecords) -> bytes:
             "end": [records.end.offset, records.end.mark.hex()],
             "header": pack(records.header, ""),
             "next": records.next_number,
+            "given": list(records.given_numbers),
             "elements": [list(records.elements), _columns(records.elements.addresses.values())],
             "lines": list(records.line_numbers),
             "ids": [list(records.message_ids), list(records.message_ids.values())],
@@ -66,30 +68,54 @@ def _writes(records: SessionRecords) -> list[list[Any]]:
 
 
 def restore_index(records: SessionRecords, content: bytes) -> None:
-    """Take up what an index says, if it is one of this version; the journal may refuse its end."""
+    """Take up what an index says, if it is one of this version; the journal may refuse its end.
+
+    Raises:
+        Exception: It is no such index, and `records` is half filled.
+    """
     index = from_json(content)
     if index["v"] != _VERSION:
         return
-    numbers, columns = index["elements"]
-    records.elements.addresses.update(zip(numbers, _addresses(columns), strict=True))
-    records.line_numbers.update(dict.fromkeys(index["lines"]))
-    records.message_ids.update(zip(*index["ids"], strict=True))
-    records.named.update(zip(*index["named"], strict=True))
+    offset, mark = index["end"]
+    records.end = Position(offset, bytes.fromhex(mark))
+    records.indexed_until = offset
+    _restore_elements(records, index)
     for namespace, (ids, columns, brought_by) in index["checkpoints"].items():
-        records.checkpoints[namespace] = dict(zip(ids, _addresses(columns), strict=True))
+        places = _addresses(columns, offset)
+        records.checkpoints[namespace] = dict(zip(ids, places, strict=True))
         records.newest[namespace] = max(ids)
         brought = records.brought[namespace] = {}
         for version, place in zip(*brought_by, strict=True):
             key = tuple(version) if isinstance(version, list) else version
             brought.setdefault(key, []).append(ids[place])
-    for namespace, checkpoint_id, *address in zip(*index["writes"], strict=True):
-        records.written_at.setdefault((namespace, checkpoint_id), []).append(tuple(address))
-    records.header, records.next_number = unpack(index["header"]), index["next"]
+    namespaces, ids, *columns = index["writes"] or ([], [])
+    for *place, address in zip(namespaces, ids, _addresses(columns, offset), strict=True):
+        records.written_at.setdefault(tuple(place), []).append(address)
+    records.header = dict(unpack(index["header"]))
     records.restore_small_state(index)
-    offset, mark = index["end"]
-    records.end = Position(offset, bytes.fromhex(mark))
-    records.indexed_until = offset
 
 
-def _addresses(columns: _Columns) -> Iterator[Address]:
-    return zip(*columns, strict=True)
+def _restore_elements(records: SessionRecords, index: dict[str, Any]) -> None:
+    numbers, columns = index["elements"]
+    following = index["next"]
+    if {int, *map(type, numbers)} != {int} or not following > max(numbers, default=-1):
+        raise ValueError("its numbers are none, or the next one is taken")
+    records.next_number = following
+    places = _addresses(columns, records.end.offset)
+    records.elements.addresses.update(zip(numbers, places, strict=True))
+    records.given_numbers.update(index["given"])
+    records.line_numbers.update(dict.fromkeys(index["lines"]))
+    records.message_ids.update(zip(*index["ids"], strict=True))
+    records.named.update(zip(*index["named"], strict=True))
+
+
+def _addresses(columns: _Columns, end: int) -> list[Address]:
+    """The addresses, all of them before `end`."""
+    if not columns:
+        return []
+    offsets, sizes = columns
+    if {*map(type, offsets), *map(type, sizes)} != {int} or min(*offsets, *sizes) < 0:
+        raise ValueError("its addresses are no places in a file")
+    if max(map(add, offsets, sizes)) > end:
+        raise ValueError("its addresses are beyond its end")
+    return list(zip(offsets, sizes, strict=True))

@@ -11,6 +11,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
 from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.errors import CorruptRecordError, NanomemError
 from langchain_nanomem.manager import SessionManager
 
 CONFIG = {"configurable": {"thread_id": "chat:1"}}
@@ -144,7 +145,7 @@ def test_a_read_only_place_is_read_without_one(tmp_path, index):
 
 
 def test_lines_that_moved_in_place_are_noticed(tmp_path, index):
-    """A file changed in place, of the same length and end: an error once, then as it is now."""
+    """A file damaged in place, of the same length and end: an error, the next names the line."""
     journal = tmp_path / "sessions" / f"{STEM}.jsonl"
     content = journal.read_bytes()
     first = content.index(b'{"role":"user"')
@@ -152,7 +153,9 @@ def test_lines_that_moved_in_place_are_noticed(tmp_path, index):
     assert len(moved) == len(content)
     with journal.open("r+b") as file:
         file.write(moved)
-    with pytest.raises(Exception, match="line"):
+    with pytest.raises(NanomemError, match="is not where it was in its file"):
+        everything(tmp_path)
+    with pytest.raises(CorruptRecordError, match="line"):
         everything(tmp_path)
     with journal.open("r+b") as file:
         file.write(content)
