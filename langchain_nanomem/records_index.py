@@ -88,7 +88,7 @@ def restore_index(records: SessionRecords, content: bytes) -> None:
         for version, place in zip(*brought_by, strict=True):
             key = tuple(version) if isinstance(version, list) else version
             brought.setdefault(key, []).append(ids[place])
-    namespaces, ids, *columns = index["writes"] or ([], [])
+    namespaces, ids, *columns = index["writes"]
     for *place, address in zip(namespaces, ids, _addresses(columns, offset), strict=True):
         records.written_at.setdefault(tuple(place), []).append(address)
     records.header = dict(unpack(index["header"]))
@@ -111,10 +111,10 @@ def _restore_elements(records: SessionRecords, index: dict[str, Any]) -> None:
 
 def _addresses(columns: _Columns, end: int) -> list[Address]:
     """The addresses, all of them before `end`."""
-    if not columns:
+    offsets, sizes = columns or ([], [])
+    if not offsets and not sizes:
         return []
-    offsets, sizes = columns
-    if {*map(type, offsets), *map(type, sizes)} != {int} or min(*offsets, *sizes) < 0:
+    if {*map(type, offsets), *map(type, sizes)} != {int} or min(map(min, columns)) < 0:
         raise ValueError("its addresses are no places in a file")
     if max(map(add, offsets, sizes)) > end:
         raise ValueError("its addresses are beyond its end")

@@ -13,6 +13,8 @@ from langgraph.checkpoint.base.id import uuid6
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.records import SessionRecords
+from langchain_nanomem.records_index import restore_index
 
 CONFIG = {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
 TURNS = 120
@@ -143,6 +145,13 @@ def second_try(read):
 def named(content):
     """An index that looks whole, as none but a program writes it."""
     return hashlib.blake2b(content, digest_size=16).digest() + content
+
+
+def test_a_sound_index_is_taken_up(thread):
+    """One that nobody forged is: the file is not read from its start."""
+    records = SessionRecords("chat", dict)
+    restore_index(records, thread.index.read_bytes()[16:])
+    assert records.end.offset > 65_536
 
 
 def column(name, place, column, value):
