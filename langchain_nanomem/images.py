@@ -43,6 +43,11 @@ class Image(NamedTuple):
     pick: Callable[[Any], Any] | None
     """Gets the part of the content for which `==` isn't enough; None where it is."""
 
+    @property
+    def grab(self) -> Callable[[Any], Any] | None:
+        """Gets all fields of a message that are dictionaries or lists; None for what is none."""
+        return None if self.nested is None else _grab_of(self.nested)
+
     def again(self) -> Image:
         """The same, with its fields in another place of the memory."""
         return self if self.nested is None else self._replace(content=self.content.copy())
@@ -79,28 +84,15 @@ class Image(NamedTuple):
         except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
             return False
 
-    def fresh(self, parts: list[Any] | None = None) -> Any:
-        """A new element of this content.
-
-        Args:
-            parts: Takes up everything in it that could be changed in place, itself too.
-        """
+    def fresh(self) -> Any:
+        """A new element of this content, which shares nothing that could be changed in place."""
         if self.nested is None:
-            return _fresh(self.content, parts)
+            return _fresh(self.content)
         fields = self.content.copy()
         for name in self.nested:
             value = fields[name]
-            if value:
-                fields[name] = _fresh(value, parts)
-            else:
-                fields[name] = empty = type(value)()
-                if parts is not None:
-                    parts.append(empty)
-        extra: dict[str, Any] = {}
-        message = construct(self.cls, fields, extra)
-        if parts is not None:
-            parts += (message, fields, extra)
-        return message
+            fields[name] = _fresh(value) if value else type(value)()
+        return construct(self.cls, fields, {})
 
 
 def image_of(element: Any) -> Image | None:
@@ -170,6 +162,13 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
     return Image(cls, content, nested, itemgetter(*picked) if picked else None)
 
 
+@cache
+def _grab_of(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: [fields[name] for name in names]  # `itemgetter` would make no sequence
+
+
 def _itself(content: Any) -> Any:
     return content
 
@@ -188,16 +187,12 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _fresh(value: Any, parts: list[Any] | None) -> Any:
+def _fresh(value: Any) -> Any:
     if type(value) is dict:
-        copied: Any = {name: _fresh(item, parts) for name, item in value.items()}
-    elif type(value) is list:
-        copied = [_fresh(item, parts) for item in value]
-    else:
-        return value
-    if parts is not None:
-        parts.append(copied)
-    return copied
+        return {name: _fresh(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_fresh(item) for item in value]
+    return value
 
 
 def content_of(element: Any) -> Any:
