@@ -52,8 +52,7 @@ def are_free(elements: list[Any], grabs: list[Callable[[Any], Any] | None]) -> b
     one may well be held.
 
     Args:
-        elements: A slice of the only list that is to refer to them. All plain data, or messages
-            of plain fields and no others.
+        elements: A slice of the only list that is to refer to them: plain data, and messages.
         grabs: For each message, what gets all of its fields that are dictionaries or lists; for
             another element None.
     """
@@ -62,16 +61,16 @@ def are_free(elements: list[Any], grabs: list[Callable[[Any], Any] | None]) -> b
         messages = [one for one, grab in zip(elements, grabs, strict=True) if grab]
         others = [one for one in elements if type(one) in _CONTAINERS]
         also = 1
-    fields = list(map(_fields_of, messages))
-    return (
-        _are_alone(messages, also)
-        and not any(map(getweakrefcount, messages))
-        and _are_alone(others, also)
-        and _are_alone(fields)
-        and _are_alone(list(map(_extra_of, messages)))
-        and _are_parts_alone(list(chain.from_iterable(map(call, filter(None, grabs), fields))))
-        and _are_parts_alone(_parts_of(others))
-    )
+    if not _are_alone(messages, also) or any(map(getweakrefcount, messages)):
+        return False
+    fields, extra = list(map(_fields_of, messages)), list(map(_extra_of, messages))
+    if not (_are_alone(others, also) and _are_alone(fields) and _are_alone(extra)):
+        return False
+    try:
+        parts = list(chain.from_iterable(map(call, filter(None, grabs), fields)))
+    except KeyError:  # a field was removed
+        return False
+    return _are_parts_alone(parts) and _are_parts_alone(_parts_of(others))
 
 
 def _are_alone(parts: list[Any], also: int = 0) -> bool:

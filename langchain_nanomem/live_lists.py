@@ -66,7 +66,8 @@ class LiveList:
         """How the numbers are written; None until that is known."""
         self.made_together = 0
         """How many of its elements were made one after the other, and so lie side by side."""
-        self._grabs: list[Any] | None = None
+        self.grabs: list[Any] = []
+        """Of a list that was handed out, for each message what gets the parts of it."""
         self._places: dict[Any, int] | None = None
         base, shared = follows
         new = images[shared:]
@@ -161,11 +162,12 @@ class LiveList:
 
     def _unfit(self, count: int) -> set[int]:
         """The places of those that somebody holds, or to a part of them, or has changed."""
-        if are_held(self.objects[:count]):
+        if self._are_free(0, count):
+            loose = {place for place in self.loose if place < count}
+            if self._is_same(self.objects[:count]):
+                return loose
+        elif are_held(self.objects[:count]):
             return set(range(count))
-        is_image = self.loose == [] or self.loose[0] >= count
-        if is_image and self._is_same(self.objects[:count]) and self._are_free(0, count):
-            return set()
         return {place for place in range(count) if not self._is_fit(place)}
 
     def _is_fit(self, place: int) -> bool:
@@ -174,9 +176,7 @@ class LiveList:
         return is_same and self._are_free(place, place + 1)
 
     def _are_free(self, start: int, end: int) -> bool:
-        if self._grabs is None:
-            self._grabs = [image and image.grab for image in self.images]
-        return are_free(self.objects[start:end], self._grabs[start:end])
+        return are_free(self.objects[start:end], self.grabs[start:end])
 
 
 def hand_out(
@@ -200,6 +200,8 @@ def hand_out(
         image = images[place]
         objects[place : place + 1] = [image.fresh() if image else make(numbers[place])]
     made = LiveList(objects, numbers, images, follows=(base, count))
+    made.grabs = base.grabs[:count] if base else []
+    made.grabs += [image and image.grab for image in images[len(made.grabs) :]]
     made.made_together = base.made_together if base else len(numbers)
     return made
 

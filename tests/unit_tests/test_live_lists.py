@@ -115,6 +115,8 @@ CHANGES = {
     "the class": lambda one: setattr(one, "__class__", HumanMessage),
     "an object": lambda one: one.response_metadata.update(usage=object()),
     "an argument": lambda one: one.tool_calls[0]["args"]["q"].append(2),
+    "a field that is gone": lambda one: one.__dict__.pop("additional_kwargs"),
+    "a field that is none": lambda one: one.__dict__.update(tool_calls=None),
     "an empty list": lambda one: one.invalid_tool_calls.append({}),
 }
 

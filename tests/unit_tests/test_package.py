@@ -26,6 +26,7 @@ ORDER = [
     "file_journal",
     "images",
     "ranges",
+    "holders",
     "live_lists",
     "working_set",
     "shelf",
