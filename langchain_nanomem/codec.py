@@ -80,6 +80,17 @@ def encode_fields(
     return record
 
 
+def is_whole(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether `decode` makes a message of these very fields of the record made of them.
+
+    A program may set a field to what no such message can have: text to None, a type to another.
+    """
+    _, again, _ = decode_fields(record)
+    return again.keys() == fields.keys() and all(
+        again[name] is value or _is(value, again[name]) for name, value in fields.items()
+    )
+
+
 def is_known_class(cls: type[Any]) -> bool:
     """Whether it is one of LangChain's own message classes, exactly."""
     return _CLASSES.get(cls.__name__, (None, None))[0] is cls
@@ -153,9 +164,10 @@ def stamped(record: dict[str, Any]) -> dict[str, Any]:
     return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
 
 
-def said_at(additional_kwargs: Mapping[str, Any] | None) -> str:
+def said_at(additional_kwargs: Any) -> str:
     """When a message was said, by what it tells itself, else the present; in ISO 8601."""
-    told = parse_timestamp((additional_kwargs or {}).get("timestamp"))
+    is_told = isinstance(additional_kwargs, Mapping)
+    told = parse_timestamp(additional_kwargs.get("timestamp")) if is_told else None
     return (told or utc_now()).isoformat()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langchain_nanomem.codec import encode, encode_fields, said_at, stamped
+from langchain_nanomem.codec import encode, encode_fields, is_whole, said_at, stamped
 from langchain_nanomem.images import image_of
 from langchain_nanomem.live_lists import LiveList
 from langchain_nanomem.ranges import Ranges
@@ -146,6 +146,7 @@ class ElementWriter:
 
     def _list(self, value: list[Any], conversation: bool, channel: Channel) -> list[Any]:  # noqa: FBT001
         """The ranges and runs of a list's numbers."""
+        value = value.copy()  # the program may go on with its own meanwhile
         base = self._working.like(channel, value, anywhere=not conversation)
         shared = base.common(value) if base else 0
         numbers = base.numbers[:shared] if base else []
@@ -158,7 +159,7 @@ class ElementWriter:
             number, image = self._number(element, conversation, rest)
             numbers.append(number)
             images.append(image)
-        one = LiveList(list(value), numbers, images, follows=(base, shared))
+        one = LiveList(value, numbers, images, follows=(base, shared))
         one.ranges = self._ranges(base, numbers)
         if channel[1]:
             self._lists[channel] = one
@@ -216,11 +217,14 @@ class ElementWriter:
                 return seen.number
         if base is not None and (number := base.find(value, image)) is not None:
             return number
-        number = self._records.message_ids.get(getattr(value, "id", None) or "")
+        number = self._number_of_id(getattr(value, "id", None))
         stored = None if number is None else self._elements.image(number, self._records)
         if stored and stored.equals(image):
             return number
         return self._named(value.id, image) if line and self._elements.readable else None
+
+    def _number_of_id(self, message_id: Any) -> int | None:
+        return self._records.message_ids.get(message_id) if type(message_id) is str else None
 
     def _named(self, message_id: str | None, image: Image) -> int | None:
         """The number of a message that was written before it was given its id; None of others."""
@@ -251,6 +255,8 @@ class ElementWriter:
         if not isinstance(value, BaseMessage):
             return {"_type": "element", "json": image.content}
         record = encode_fields(image.cls, image.content, {})
+        if not is_whole(record, image.content):
+            return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
 
     def _store(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
@@ -259,8 +265,9 @@ class ElementWriter:
         What two people say in the same words is said twice, and stands in two lines.
         """
         if line:
-            number = self._add(self._element(value, image, line))
-            if value.id is None:
+            element = self._element(value, image, line)
+            number = self._add(element)
+            if value.id is None and "role" in element:
                 self._unnamed[image.name()] = number
             return number
         return self._by_name(image.name(), lambda: self._element(value, image, line))
@@ -276,7 +283,7 @@ class ElementWriter:
             name = kind + self._elements.fingerprint(value)
             return self._by_name(name, lambda: self._opaque(value, line))
         name = kind + digest(element)
-        known = self._records.message_ids.get(element.get("id") or "")
+        known = self._number_of_id(element.get("id"))
         if known is not None and self._elements.name(known, self._records) == name:
             return known
         return self._by_name(name, lambda: element)
@@ -286,7 +293,10 @@ class ElementWriter:
             return {"_type": "element", **self._elements.dumps(value)}
         try:
             record = encode(value)
-            foreign = _OBJECT in dump_record(record) and self._elements.own_objects
+            has_objects = _OBJECT in dump_record(record)
+            foreign = not is_whole(record, value.__dict__) or (
+                has_objects and self._elements.own_objects
+            )
         except ValueError:  # a class or an artifact that only the serializer can store
             foreign = True
         if foreign:

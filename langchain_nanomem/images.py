@@ -103,9 +103,11 @@ def image_of(element: Any) -> Image | None:
     cls = type(element)
     try:
         if cls in _SCALARS:
-            return Image(cls, element, None, None) if is_plain(element) else None
+            pick = _itself if cls is float else None  # 0.0 equals -0.0
+            return Image(cls, element, None, pick) if is_plain(element) else None
         if cls in _CONTAINERS:
-            return Image(cls, _frozen(element), None, _itself) if is_plain(element) else None
+            frozen = _frozen(element)
+            return Image(cls, frozen, None, _itself) if is_plain(frozen) else None
         if not is_known_class(cls) or has_extra(element):
             return None
         return _image_of_fields(cls, _NOTHING, element.__dict__)
@@ -115,12 +117,13 @@ def image_of(element: Any) -> Image | None:
 
 def image_of_record(record: Record) -> Image | None:
     """The image of the message that a record stands for."""
-    if record.keys() <= _SIMPLE and type(record.get("content")) is str:
-        default = _simple_default(record.get("role"))
-        if default is not None:
+    role, message_id = record.get("role"), record.get("id")
+    if record.keys() <= _SIMPLE and {type(record.get("content")), type(role)} == {str}:
+        default = _simple_default(role)
+        if default is not None and (message_id is None or type(message_id) is str):
             content = default.content.copy()
             content["content"] = record["content"]
-            content["id"] = record.get("id")
+            content["id"] = message_id
             return Image(default.cls, content, default.nested, None)
     cls, told, extra = decode_told(record)
     return None if extra else _image_of_fields(cls, _frozen_defaults(cls), told)
@@ -146,14 +149,14 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
     """The image of a message that has these fields, and for the rest those of `default`."""
     content = default.content.copy()
     picked: list[str] = []
-    for name, value in fields.items():
-        kind = type(value)
-        if kind is str or value is None:
-            content[name] = value
+    for name, given in fields.copy().items():
+        kind = type(given)
+        if kind is str or given is None:
+            content[name] = given
             continue
+        content[name] = value = _frozen(given)
         if not is_plain(value):
             return None
-        content[name] = _frozen(value)
         if value or kind not in _CONTAINERS:
             picked.append(name)
     if len(content) != len(cls.model_fields):
@@ -179,9 +182,13 @@ _EMPTY_LIST: list[Any] = []
 
 
 def _frozen(value: Any) -> Any:
-    """A copy that nobody else can change; empty ones are one and the same."""
+    """A copy that nobody else can change; empty ones are one and the same.
+
+    Where the program changes the value meanwhile, it is a copy of some state of each part.
+    """
     if type(value) is dict:
-        return {name: _frozen(item) for name, item in value.items()} if value else _EMPTY_DICT
+        items = value.copy().items() if value else ()
+        return {name: _frozen(item) for name, item in items} if items else _EMPTY_DICT
     if type(value) is list:
         return [_frozen(item) for item in value] if value else _EMPTY_LIST
     return value

@@ -216,4 +216,5 @@ def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:
 
 def _name_of(value: Any) -> Any:
     """What a message, or any other element, is likely to be found again by."""
-    return (isinstance(value, BaseMessage) and value.id) or id(value)
+    message_id = value.id if isinstance(value, BaseMessage) else None
+    return message_id if type(message_id) is str else id(value)

@@ -115,7 +115,8 @@ def is_plain(value: Any) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is dict:
-        return TAG not in value and _are_plain(value) and _are_plain(value.values(), strings=False)
+        names, items = list(value), list(value.values())  # another thread may add to it
+        return TAG not in value and _are_plain(names) and _are_plain(items, strings=False)
     if kind is list:
         return _are_plain(value, strings=False)
     if kind is int:

@@ -178,4 +178,4 @@ def _best(spare: list[LiveList], numbers: list[int]) -> tuple[LiveList, Reusable
 def keys_of(element: Any) -> list[Any]:
     """By what an element is found again: itself and, of a message that has one, its id."""
     message_id = element.id if isinstance(element, BaseMessage) else None
-    return [id(element), message_id] if message_id else [id(element)]
+    return [id(element), message_id] if type(message_id) is str else [id(element)]
