@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
     from langchain_nanomem.journal import Record
 
 BOM = b"\xef\xbb\xbf"
@@ -79,19 +81,25 @@ def ends_clean(tail: bytes) -> bool:
 TAIL_BYTES = len(_MORE) + 1
 
 
-def load_line(line: bytes, path: Path, line_number: Callable[[], int]) -> Record:
+def load_line(
+    line: bytes,
+    path: Path,
+    line_number: Callable[[], int],
+    objects: SerializerProtocol | None = None,
+) -> Record:
     """The record of a line of `path`, without the mark of an append of several.
 
     Args:
         line: The line, without its end.
         path: For the error.
         line_number: Called for the number of the line, only where it is needed.
+        objects: Makes the objects in it again; without it they stay as they are written.
 
     Raises:
         CorruptRecordError: The line is no record.
     """
     try:
-        record = load_record(line.removeprefix(BOM))
+        record = load_record(line.removeprefix(BOM), objects)
     except ValueError as error:
         reason = f"not a record that can be read ({error})"
         raise CorruptRecordError(path, line_number(), reason, REMEDY) from error

@@ -169,6 +169,7 @@ class SessionManager:
         with records.guard, contextlib.ExitStack() as stack:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))
+                reader.objects = self.elements.serde
                 stack.enter_context(records.attached(reader))
             self._refresh(records)
             yield records
@@ -317,7 +318,7 @@ class SessionManager:
     def _open_by_index(self, records: SessionRecords) -> None:
         content = self.journal.index(records.key)
         if content is not None:
-            restore_index(records, content)
+            restore_index(records, content, self.elements.serde)
 
     def _keep_index(self, records: SessionRecords) -> None:
         """Keep an index whenever the journal has grown by a good part since the last."""

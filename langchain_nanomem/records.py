@@ -25,6 +25,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langchain_nanomem.checkpoint_record import shortened_key, understood, versions_brought
 from langchain_nanomem.errors import NanomemError, UnsupportedFormatError
@@ -58,9 +59,13 @@ Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
 
+_COPYING = JsonPlusSerializer(allowed_msgpack_modules=True)
+"""Copies the objects of a record: whoever may have them has them already."""
+
+
 def copy_record(record: Record) -> Record:
     """A record equal to `record` that shares nothing with it."""
-    return load_record(dump_record(record))
+    return load_record(dump_record(record), _COPYING)
 
 
 def digest(record: Record) -> bytes:

@@ -14,6 +14,8 @@ from langchain_nanomem.values import from_json, pack, to_json, unpack
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
     from langchain_nanomem.journal import Address
     from langchain_nanomem.records import SessionRecords
 
@@ -58,8 +60,14 @@ def _brought(records: SessionRecords, namespace: str) -> list[list[Any]]:
     ]
 
 
-def restore_index(records: SessionRecords, content: bytes) -> None:
-    """Take up what an index says, if it is one of this version; the journal may refuse its end."""
+def restore_index(records: SessionRecords, content: bytes, objects: SerializerProtocol) -> None:
+    """Take up what an index says, if it is one of this version; the journal may refuse its end.
+
+    Args:
+        records: What takes it up; empty so far.
+        content: What `dump_index` gave.
+        objects: Makes the objects in it again.
+    """
     index = from_json(content)
     if index["v"] != _VERSION:
         return
@@ -77,7 +85,7 @@ def restore_index(records: SessionRecords, content: bytes) -> None:
         }
     for namespace, checkpoint_id, columns in index["writes"]:
         records.written_at[namespace, checkpoint_id] = list(_addresses(columns))
-    records.header, records.next_number = unpack(index["header"]), index["next"]
+    records.header, records.next_number = unpack(index["header"], objects), index["next"]
     records.restore_small_state(index)
     offset, mark = index["end"]
     records.end = Position(offset, bytes.fromhex(mark))
