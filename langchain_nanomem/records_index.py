@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Address
     from langchain_nanomem.records import SessionRecords
 
-_VERSION = 1
+_VERSION = 2
 _Columns = list[list[Any]]
 
 
@@ -28,6 +28,10 @@ def dump_index(records: SessionRecords) -> bytes:
     spaces = {
         namespace: [list(found), _columns(found.values()), _brought(records, namespace)]
         for namespace, found in records.checkpoints.items()
+    }
+    remains = {
+        namespace: [list(found), _columns(found.values())]
+        for namespace, found in records.ancestors.items()
     }
     return to_json(
         {
@@ -39,6 +43,7 @@ def dump_index(records: SessionRecords) -> bytes:
             "lines": list(records.line_numbers),
             "ids": [list(records.message_ids), list(records.message_ids.values())],
             "named": [list(records.named), list(records.named.values())],
+            "ancestors": remains,
             "checkpoints": spaces,
             "writes": [[*place, _columns(at)] for place, at in records.written_at.items()],
             **records.small_state(),
@@ -52,7 +57,8 @@ def _columns(addresses: Iterable[Address]) -> _Columns:
 
 def _brought(records: SessionRecords, namespace: str) -> list[list[Any]]:
     """Each version, with the places in the namespace of the checkpoints that brought it."""
-    places = {name: place for place, name in enumerate(records.checkpoints[namespace])}
+    ids = [*records.checkpoints[namespace], *records.ancestors.get(namespace, ())]
+    places = {name: place for place, name in enumerate(ids)}
     found = records.brought.get(namespace, {}).items()
     return [
         [list(version) if isinstance(version, tuple) else version, *map(places.__getitem__, ids)]
@@ -76,11 +82,14 @@ def restore_index(records: SessionRecords, content: bytes, objects: SerializerPr
     records.line_numbers.update(dict.fromkeys(index["lines"]))
     records.message_ids.update(zip(*index["ids"], strict=True))
     records.named.update(zip(*index["named"], strict=True))
+    for namespace, (ids, columns) in index["ancestors"].items():
+        records.ancestors[namespace] = dict(zip(ids, _addresses(columns), strict=True))
     for namespace, (ids, columns, brought) in index["checkpoints"].items():
         records.checkpoints[namespace] = dict(zip(ids, _addresses(columns), strict=True))
         records.newest[namespace] = max(ids)
+        bringing = [*ids, *records.ancestors.get(namespace, ())]
         records.brought[namespace] = {
-            tuple(version) if isinstance(version, list) else version: [ids[n] for n in places]
+            tuple(version) if isinstance(version, list) else version: [bringing[n] for n in places]
             for version, *places in brought
         }
     for namespace, checkpoint_id, columns in index["writes"]:

@@ -49,7 +49,11 @@ class Lines(JournalReader):
         self.lines = []
 
     def read(self, start=ORIGIN):
-        entries = [Entry((n, 0), load_record(line, self.objects)) for n, line in enumerate(self.lines) if line]
+        entries = [
+            Entry((n, 0), load_record(line, self.objects))
+            for n, line in enumerate(self.lines)
+            if line
+        ]
         return entries[start.offset :], Position(len(self.lines), b"")
 
     def load(self, addresses):
