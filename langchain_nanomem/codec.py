@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import langchain_core.messages as lc
 
 from langchain_nanomem.session import parse_timestamp, tool_calls_of, utc_now
-from langchain_nanomem.values import dump_value, from_json, unpack
+from langchain_nanomem.values import dump_value, from_json, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,6 +234,7 @@ def _is_regular(call: dict[str, Any]) -> bool:
         call.keys() == {"name", "args", "id", "type"}
         and call["type"] == "tool_call"
         and isinstance(call["args"], dict)
+        and is_plain(call["args"])
     )
 
 
@@ -268,7 +269,7 @@ def _decode_tool_calls(record: Mapping[str, Any]) -> dict[str, Any]:
 def _arguments(arguments: Any) -> dict[str, Any] | None:
     if isinstance(arguments, str):
         try:
-            arguments = unpack(from_json(arguments.encode("utf-8", "surrogatepass") or b"{}"))
+            arguments = from_json(arguments.encode("utf-8", "surrogatepass") or b"{}")
         except ValueError:
             return None
     return arguments if isinstance(arguments, dict) else None

@@ -160,7 +160,13 @@ class Elements:
         return self.decode(element, records)
 
     def _loads(self, typed: list[str]) -> Any:
-        return self.serde.loads_typed((typed[0], base64.b64decode(typed[1])))
+        kind, content = typed
+        if _is_pickled(kind):
+            raise NanomemError(
+                "a record holds a pickled value, which this package never writes: its file was "
+                "tampered with. Nothing of it was carried out."
+            )
+        return self.serde.loads_typed((kind, base64.b64decode(content)))
 
     def line(self, record: Record) -> Record:
         """What stands in the file for a message's record: itself, unless it is not to be read."""
@@ -179,8 +185,15 @@ class Elements:
         return f"{where!r}, an object of type {type(value).__module__}.{type(value).__qualname__},"
 
     def dumps(self, value: Any) -> Encoded:
-        """`value` as the serializer makes it."""
+        """`value` as the serializer makes it.
+
+        Raises:
+            ValueError: It would have to be pickled. What reads a pickle carries out whatever
+                stands in it.
+        """
         kind, content = self.serde.dumps_typed(value)
+        if _is_pickled(kind):
+            raise ValueError("it would have to be pickled, and pickles are never stored")
         return {"serde": [kind, base64.b64encode(content).decode()]}
 
     def fingerprint(self, value: Any) -> bytes:
@@ -188,6 +201,10 @@ class Elements:
         serde = self.serde.serde if isinstance(self.serde, EncryptedSerializer) else self.serde
         kind, content = serde.dumps_typed(value)
         return hashlib.blake2b(kind.encode() + b"\0" + content, digest_size=16).digest()
+
+
+def _is_pickled(kind: str) -> bool:
+    return kind.partition("+")[0] == "pickle"  # an encrypting serializer adds its cipher's name
 
 
 def _shown(message: BaseMessage) -> Record:

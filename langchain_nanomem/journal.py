@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
 Record = dict[str, Any]
 
 
@@ -58,6 +60,9 @@ class ReplacedError(Exception):
 
 class JournalReader(ABC):
     """One journal, held open: it stays what it is even if another takes its place meanwhile."""
+
+    objects: SerializerProtocol | None = None
+    """What makes the objects in its records again; without it they stay as they are written."""
 
     @abstractmethod
     def read(self, start: Position = ORIGIN) -> tuple[list[Entry], Position]:

@@ -178,6 +178,7 @@ class SessionManager:
         with records.guard, contextlib.ExitStack() as stack:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))
+                reader.objects = self.elements.serde
                 stack.enter_context(records.attached(reader))
             try:
                 self._refresh(records)
@@ -343,7 +344,7 @@ class SessionManager:
         content = self.journal.index(records.key)
         try:
             if content:
-                restore_index(records, content)
+                restore_index(records, content, self.elements.serde)
         except Exception:  # noqa: BLE001 - whatever is in it, it is no index of ours
             records.reset()
 

@@ -10,6 +10,7 @@ many ranges, an element of its own, a *run*, stands for the first of them.
 ``message``            a message of the conversation that only the serializer can read
 ``element``            an element that is no message of the conversation itself, or a run
 ``checkpoint``         a checkpoint of a graph, with the channel values new in it
+``ancestor``           what remains of a removed checkpoint: later ones are rebuilt from it
 ``writes``             what a task of a graph wrote, before the next checkpoint
 ``consolidation``      a model's answer: what is to go into memory, for which messages
 ``consolidated``       that it is there; moves the pointer
@@ -26,6 +27,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langchain_nanomem.checkpoint_record import shortened_key, understood, versions_brought
 from langchain_nanomem.errors import (
@@ -51,6 +53,7 @@ _ALL_MESSAGES = "__remove_all__"
 MESSAGE_TYPES = frozenset({None, "message"})
 """The types of records that are messages of the session's own conversation."""
 ELEMENT_TYPES = MESSAGE_TYPES | {"element"}
+_NODES = frozenset({"checkpoint", "ancestor"})
 _OURS = frozenset({"_type", "_n", "_more"})
 
 Encoded = dict[str, Any]
@@ -63,9 +66,13 @@ Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
 
+_COPYING = JsonPlusSerializer(allowed_msgpack_modules=True)
+"""Copies the objects of a record: whoever may have them has them already."""
+
+
 def copy_record(record: Record) -> Record:
     """A record equal to `record` that shares nothing with it."""
-    return load_record(dump_record(record))
+    return load_record(dump_record(record), _COPYING)
 
 
 def digest(record: Record) -> bytes:
@@ -125,20 +132,25 @@ def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
 
 def references(encoded: Any, elements: Shelf) -> Iterator[int]:
     """The numbers of all elements that an encoded value refers to, runs included."""
+    for span in spans_of(encoded):
+        if isinstance(span, int):
+            yield span
+            yield from references(elements.get(span) or {}, elements)
+        else:
+            yield from range(*span)
+
+
+def spans_of(encoded: Any) -> Iterator[Any]:
+    """The ranges of numbers, and the runs, that an encoded value refers to itself."""
     if "list" in encoded:
-        for span in encoded["list"]:
-            if isinstance(span, int):
-                yield span
-                yield from references(elements.get(span) or {}, elements)
-            else:
-                yield from range(*span)
+        yield from encoded["list"]
     elif "ref" in encoded:
-        yield encoded["ref"]
+        yield [encoded["ref"], encoded["ref"] + 1]
     elif "dict" in encoded:
         for item in encoded["dict"].values():
-            yield from references(item, elements)
+            yield from spans_of(item)
     elif "snapshot" in encoded:
-        yield from references(encoded["snapshot"], elements)
+        yield from spans_of(encoded["snapshot"])
 
 
 class SessionRecords:
@@ -179,6 +191,8 @@ class SessionRecords:
         """The numbers of the elements that don't carry theirs."""
         self.checkpoints: dict[str, dict[str, Address]] = {}
         """Where each namespace's checkpoints lie, by their ids."""
+        self.ancestors: dict[str, dict[str, Address]] = {}
+        """The same of what remains of removed ones."""
         self._checkpoints: dict[Address, Record] = {}
         self.newest: dict[str, str] = {}
         """The greatest checkpoint id in each namespace."""
@@ -264,12 +278,22 @@ class SessionRecords:
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> Record:
         """The record of a checkpoint, to be looked at only."""
-        address = self.checkpoints[namespace][checkpoint_id]
+        return self._node((namespace, checkpoint_id), self.checkpoints[namespace][checkpoint_id])
+
+    def node(self, namespace: str, checkpoint_id: str | None) -> Record | None:
+        """The record of a checkpoint, or of what remains of it, to be looked at only."""
+        for places in (self.checkpoints, self.ancestors):
+            address = places.get(namespace, {}).get(checkpoint_id or "")
+            if address is not None:
+                return self._node((namespace, checkpoint_id or ""), address)
+        return None
+
+    def _node(self, place: tuple[str, str], address: Address) -> Record:
         record = self._checkpoints.get(address)
         if record is None:
-            (record,) = self.load([address], {"checkpoint"})
-            if (record["ns"], record["id"]) != (namespace, checkpoint_id):
-                raise self._stale(f"checkpoint {checkpoint_id}")
+            (record,) = self.load([address], _NODES)
+            if (record["ns"], record["id"]) != place:
+                raise self._stale(f"checkpoint {place[1]}")
             while len(self._checkpoints) >= _MAX_CHECKPOINTS:
                 del self._checkpoints[next(iter(self._checkpoints))]
             record = self._checkpoints[address] = understood(record)
@@ -338,9 +362,16 @@ class SessionRecords:
             self.before_graph = self._before(understood(record))
         self.checkpoints.setdefault(namespace, {})[checkpoint_id] = address
         self.newest[namespace] = max(checkpoint_id, self.newest.get(namespace, ""))
-        brought = self.brought.setdefault(namespace, {})
+        self._note_brought(record)
+
+    def _fold_ancestor(self, record: Record, address: Address) -> None:
+        self.ancestors.setdefault(record["ns"], {})[record["id"]] = address
+        self._note_brought(record)
+
+    def _note_brought(self, record: Record) -> None:
+        brought = self.brought.setdefault(record["ns"], {})
         for version in versions_brought(record):
-            brought.setdefault(version, []).append(checkpoint_id)
+            brought.setdefault(version, []).append(record["id"])
 
     def _before(self, first: Record) -> tuple[int, ...]:
         """What stood before the first checkpoint; one of a rewritten journal says it itself."""
@@ -480,8 +511,7 @@ class SessionRecords:
         at: Record | None = checkpoint
         while at and MESSAGES in at["versions"] and self._value_at(at) is None:
             since += [at["parent"]]
-            parent = at["parent"]
-            at = self.checkpoint("", parent) if parent in self.checkpoints[""] else None
+            at = self.node("", at["parent"])
         numbers = self._messages_in(self._value_at(at) if at else None)
         return self._written(numbers, reversed(since)) if since else numbers
 
@@ -497,8 +527,8 @@ class SessionRecords:
     def stored(self, namespace: str, channel: str, version: Any) -> Encoded | None:
         """The same, also where it is stored that there is nothing; None where nothing is stored."""
         for checkpoint_id in self.brought.get(namespace, {}).get(shortened_key(version), ()):
-            record = self.checkpoint(namespace, checkpoint_id)
-            stored, encoded = record["values"].get(channel, (None, None))
+            node = self.node(namespace, checkpoint_id) or {"values": {}}
+            stored, encoded = node["values"].get(channel, (None, None))
             if encoded is not None and stored == version:
                 found: Encoded = encoded
                 return found

@@ -15,10 +15,12 @@ from langchain_nanomem.values import from_json, pack, to_json, unpack
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
     from langchain_nanomem.journal import Address
     from langchain_nanomem.records import SessionRecords
 
-_VERSION = 1
+_VERSION = 2
 _Columns = list[list[Any]]
 
 
@@ -27,6 +29,10 @@ def dump_index(records: SessionRecords) -> bytes:
     spaces = {
         namespace: [list(found), _columns(found.values()), _brought(records, namespace)]
         for namespace, found in records.checkpoints.items()
+    }
+    remains = {
+        namespace: [list(found), _columns(found.values())]
+        for namespace, found in records.ancestors.items()
     }
     return to_json(
         {
@@ -39,6 +45,7 @@ def dump_index(records: SessionRecords) -> bytes:
             "lines": list(records.line_numbers),
             "ids": [list(records.message_ids), list(records.message_ids.values())],
             "named": [list(records.named), list(records.named.values())],
+            "ancestors": remains,
             "checkpoints": spaces,
             "writes": _writes(records),
             **records.small_state(),
@@ -52,7 +59,8 @@ def _columns(addresses: Iterable[Address]) -> _Columns:
 
 def _brought(records: SessionRecords, namespace: str) -> list[list[Any]]:
     """Versions, and the places in the namespace of the checkpoints that brought them."""
-    places = {name: place for place, name in enumerate(records.checkpoints[namespace])}
+    known = [*records.checkpoints[namespace], *records.ancestors.get(namespace, ())]
+    places = {name: place for place, name in enumerate(known)}
     pairs = [
         (list(version) if isinstance(version, tuple) else version, places[checkpoint_id])
         for version, ids in records.brought.get(namespace, {}).items()
@@ -67,8 +75,13 @@ def _writes(records: SessionRecords) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
 
 
-def restore_index(records: SessionRecords, content: bytes) -> None:
+def restore_index(records: SessionRecords, content: bytes, objects: SerializerProtocol) -> None:
     """Take up what an index says, if it is one of this version; the journal may refuse its end.
+
+    Args:
+        records: What takes it up; empty so far.
+        content: What `dump_index` gave.
+        objects: Makes the objects in it again.
 
     Raises:
         Exception: It is no such index, and `records` is half filled.
@@ -80,18 +93,21 @@ def restore_index(records: SessionRecords, content: bytes) -> None:
     records.end = Position(offset, bytes.fromhex(mark))
     records.indexed_until = offset
     _restore_elements(records, index)
+    for namespace, (ids, columns) in index["ancestors"].items():
+        records.ancestors[namespace] = dict(zip(ids, _addresses(columns, offset), strict=True))
     for namespace, (ids, columns, brought_by) in index["checkpoints"].items():
         places = _addresses(columns, offset)
         records.checkpoints[namespace] = dict(zip(ids, places, strict=True))
         records.newest[namespace] = max(ids)
+        bringing = [*ids, *records.ancestors.get(namespace, ())]
         brought = records.brought[namespace] = {}
         for version, place in zip(*brought_by, strict=True):
             key = tuple(version) if isinstance(version, list) else version
-            brought.setdefault(key, []).append(ids[place])
+            brought.setdefault(key, []).append(bringing[place])
     namespaces, ids, *columns = index["writes"]
     for *place, address in zip(namespaces, ids, _addresses(columns, offset), strict=True):
         records.written_at.setdefault(tuple(place), []).append(address)
-    records.header = dict(unpack(index["header"]))
+    records.header = dict(unpack(index["header"], objects))
     records.restore_small_state(index)
 
 

@@ -35,10 +35,6 @@ KILLS = int(os.environ.get("NANOMEM_KILLS", "100"))
 ROWS = 26
 """How many tests share the kills."""
 ROUNDS_OF_A_WORKSPACE = 20
-EARLY_WRITES_ARE_LOST = pytest.mark.xfail(
-    reason="a rewrite drops writes that are early", strict=False
-)
-"""At some moments only: test_early_writes.py has it at each."""
 
 
 def talking(colour: str, durability: str = "async", *, threads: str = "a", **more: Any) -> Event:
@@ -156,7 +152,6 @@ def durable_with_puts(told: Told) -> Told:
 # --- kills while another process rewrites or deletes ------------------------
 
 
-@EARLY_WRITES_ARE_LOST
 def test_kills_while_another_prunes(forker, tmp_path, colour):
     """cases/checkpointer.md 15, 19: the newest and all put since the last pruning are there."""
     jobs = talking(colour), repeating("prune")
@@ -183,7 +178,6 @@ def test_kills_while_another_copies(forker, tmp_path, colour):
         assert_goes_together(saver, "copy")
 
 
-@EARLY_WRITES_ARE_LOST
 def test_kills_while_another_deletes_runs(forker, tmp_path, colour):
     """cases/checkpointer.md 15: a deleted run is gone whole, every other one is there whole."""
     for workspace, told, _ in killed(forker, tmp_path, talking(colour), repeating("delete a run")):

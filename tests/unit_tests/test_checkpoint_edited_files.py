@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
 from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.records import SessionRecords
@@ -150,7 +151,7 @@ def named(content):
 def test_a_sound_index_is_taken_up(thread):
     """One that nobody forged is: the file is not read from its start."""
     records = SessionRecords("chat", dict)
-    restore_index(records, thread.index.read_bytes()[16:])
+    restore_index(records, thread.index.read_bytes()[16:], Elements().serde)
     assert records.end.offset > 65_536
 
 
