@@ -70,6 +70,7 @@ class NanomemSaver(RemovingSaver):
         key, namespace = _thread(config), _namespace(config)
         with self.sessions.reading(key) as records:
             checkpoint_id = get_checkpoint_id(config) or records.newest.get(namespace, "")
+            records.working.begin(namespace)
             return self._tuple(records, namespace, checkpoint_id, self._elements.hand_out)
 
     @override

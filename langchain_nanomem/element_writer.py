@@ -56,6 +56,7 @@ class ElementWriter:
         self._here: dict[Any, Seen] = {}
         self._unnamed: dict[bytes, int] = {}
         self._claimed: set[int] = set()
+        self._base_named: LiveList | None = None
 
     def written(self) -> None:
         """Note that everything was written: it may be referred to from now on."""
@@ -275,9 +276,7 @@ class ElementWriter:
     def _loose(self, value: Any, line: bool, base: LiveList | None) -> int:  # noqa: FBT001
         """The number of an element that has no image: it is told by how it is written."""
         element = self._loose_element(value, line) if self._elements.readable else {}
-        for number in base.loose_numbers() if base else ():
-            if number not in self._working.named:
-                self._working.name(self._elements.name(number, self._records), number)
+        self._name_loose(base)
         kind = b"message" if line else b"element"
         if not self._elements.readable:
             name = kind + self._elements.fingerprint(value)
@@ -287,6 +286,15 @@ class ElementWriter:
         if known is not None and self._elements.name(known, self._records) == name:
             return known
         return self._by_name(name, lambda: element)
+
+    def _name_loose(self, base: LiveList | None) -> None:
+        """Have the elements without an image found by their names, all of them at once."""
+        if base is None or base is self._base_named:
+            return
+        self._base_named = base
+        for number in base.loose_numbers():
+            if number not in self._working.named:
+                self._working.name(self._elements.name(number, self._records), number)
 
     def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         if not isinstance(value, BaseMessage):

@@ -17,6 +17,7 @@ from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.records import MESSAGE_TYPES, Encoded, SessionRecords, copy_record, digest
 from langchain_nanomem.values import dump_record, from_json, to_json
+from langchain_nanomem.working_set import LiveNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,12 +88,13 @@ class Elements:
             return _DeltaSnapshot(self.hand_out(channel, encoded["snapshot"], records))
         if "list" not in encoded:
             return self.decode(encoded, records)
-        numbers = records.working.numbers_of(channel, encoded["list"])
-        if numbers is None:
+        live = records.working.numbers_of(channel, encoded["list"])
+        if live is None:
             numbers = records.members(encoded["list"])
-        images = self._images(numbers, records)
+            live = LiveNumbers(numbers, records.ranges(encoded["list"]))
+        images = self._images(live.numbers, records)
         return records.working.hand_out(
-            channel, numbers, images, lambda number: self._element(records, number)
+            channel, live, images, lambda number: self._element(records, number)
         )
 
     def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:

@@ -36,6 +36,7 @@ from langchain_nanomem.errors import (
     UnsupportedFormatError,
 )
 from langchain_nanomem.journal import ORIGIN, Address, Entry, JournalReader, Position, Record
+from langchain_nanomem.ranges import Ranges
 from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.shelf import Shelf
 from langchain_nanomem.values import dump_record, load_record, pack, unpack
@@ -475,6 +476,10 @@ class SessionRecords:
     def members(self, spans: Sequence[Any]) -> list[int]:
         """The numbers of a list's elements, in their order."""
         return list(members(spans, self.elements))
+
+    def ranges(self, spans: Sequence[Any]) -> Ranges | None:
+        """How a list is written, to be extended; None where that is not to be done."""
+        return Ranges.of(spans, lambda run: (self.elements.get(run) or {}).get("list"))
 
     def message(self, number: int) -> Record:
         """The record of a message, to be looked at only."""

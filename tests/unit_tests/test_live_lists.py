@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.live_lists import LiveList, hand_out
-from langchain_nanomem.working_set import WorkingSet
+from langchain_nanomem.working_set import LiveNumbers, WorkingSet
 
 HERE = ("", "messages")
 
@@ -37,8 +37,13 @@ def working():
     return WorkingSet()
 
 
+def handed(working, numbers, images, make=lambda _: None):
+    working.begin("")
+    return working.hand_out(HERE, LiveNumbers(numbers, None), images, make)
+
+
 def given_out(working, count=6):
-    return working.hand_out(HERE, list(range(count)), IMAGES[:count], lambda _: None)
+    return handed(working, list(range(count)), IMAGES[:count])
 
 
 def identities(elements):
@@ -178,14 +183,14 @@ def test_a_list_may_shrink_grow_and_change(working):
     assert grown == [message(number) for number in range(6)]
     del grown
     numbers = [0, 5, 2]
-    mixed = working.hand_out(HERE, numbers, [IMAGES[n] for n in numbers], lambda _: None)
+    mixed = handed(working, numbers, [IMAGES[n] for n in numbers])
     assert mixed == [message(number) for number in numbers]
 
 
 def test_an_element_without_an_image_is_made_anew(working):
     """What can't be compared well is never handed out twice."""
     images = [IMAGES[0], None, IMAGES[2]]
-    given_now = [working.hand_out(HERE, [0, 1, 2], images, lambda n: {n}) for _ in range(4)]
+    given_now = [handed(working, [0, 1, 2], images, lambda n: {n}) for _ in range(4)]
     assert [one[1] for one in given_now] == [{1}] * 4
     assert len(identities(one[1] for one in given_now)) == 4
 
@@ -232,7 +237,7 @@ def test_other_elements_are_told_apart_too(working):
     numbers = list(range(len(images)))
 
     def given_now():
-        return working.hand_out(HERE, numbers, images, lambda _: None)
+        return handed(working, numbers, images)
 
     first = list(map(id, given_now()))
     assert list(map(id, given_now())) == first
