@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import operator
 import os
-import random
 import tempfile
 from typing import Annotated, Any, TypedDict
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
@@ -25,7 +23,6 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer
 from langgraph.types import Command, Overwrite, Send, interrupt
 
 from langchain_nanomem.checkpoint import NanomemSaver
-from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.manager import SessionManager
 
 PROGRAMS = int(os.environ.get("NANOMEM_PRUNING_PROGRAMS", "25"))
@@ -159,7 +156,9 @@ class Program:
         return {"messages": [self.said()], "log": [self.count]}
 
     def do_edit(self, state):
-        found = state["messages"][self.count % len(state["messages"])] if state["messages"] else None
+        found = (
+            state["messages"][self.count % len(state["messages"])] if state["messages"] else None
+        )
         return {"messages": [AIMessage("edited", id=found.id)] if found else [], "log": []}
 
     def do_remove(self, state):
