@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import langchain_core.messages as lc
+from pydantic import BaseModel
 
 from langchain_nanomem.session import parse_timestamp, tool_calls_of, utc_now
 from langchain_nanomem.values import dump_value, from_json, is_plain
@@ -41,7 +42,17 @@ _CLASSES: dict[str, tuple[type[BaseMessage], str | None]] = {
 }
 _BOOKKEEPING = frozenset({"role", "timestamp", "_class", "_calls", "_extra"})
 _OPENAI = ("name", "tool_calls", "tool_call_id")
-_set = object.__setattr__  # pydantic's own would check what is whole already
+# The slots of a pydantic model, set directly: its own ways would check what is whole already.
+_new = object.__new__
+_set_fields, _set_names, _set_extra, _set_private = (
+    vars(BaseModel)[slot].__set__
+    for slot in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
+)
 
 
 def encode(message: BaseMessage) -> dict[str, Any]:
@@ -107,11 +118,11 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
 
 def construct(cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]) -> BaseMessage:
     """A message that has these very fields, all of its class, as its own; nothing is checked."""
-    message = cls.__new__(cls)
-    _set(message, "__dict__", fields)
-    _set(message, "__pydantic_fields_set__", _all_names(cls))
-    _set(message, "__pydantic_extra__", extra)
-    _set(message, "__pydantic_private__", None)
+    message = _new(cls)
+    _set_fields(message, fields)
+    _set_names(message, _all_names(cls))
+    _set_extra(message, extra)
+    _set_private(message, None)
     return message
 
 
