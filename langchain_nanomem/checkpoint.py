@@ -70,7 +70,7 @@ class NanomemSaver(RemovingSaver):
         key, namespace = _thread(config), _namespace(config)
         with self.sessions.reading(key) as records:
             checkpoint_id = get_checkpoint_id(config) or records.newest.get(namespace, "")
-            records.working.begin(namespace)
+            records.working_for(self.serde).begin(namespace)
             return self._tuple(records, namespace, checkpoint_id, self._elements.hand_out)
 
     @override
@@ -210,12 +210,13 @@ class NanomemSaver(RemovingSaver):
                     "checkpoint": writer.encode(rest),
                     "metadata": writer.encode(get_checkpoint_metadata(config, metadata)),
                     "versions": dict(checkpoint["channel_versions"]),
-                    "values": _encode_values(writer, namespace, checkpoint, new_versions),
+                    "values": _kept_values(records, namespace, checkpoint)
+                    | _encode_values(writer, namespace, checkpoint, new_versions),
                 }
                 if "versions_seen" in apart:
                     record["seen"] = checkpoint["versions_seen"]
                 self.sessions.commit(records, [*writer.new, written(record)])
-                records.working.settle(namespace)
+                records.working_for(self.serde).settle(namespace)
                 writer.written()
         return _config(key, namespace, checkpoint["id"])
 
@@ -331,6 +332,16 @@ def _encode_values(
         ]
         for channel, version in new_versions.items()
     }
+
+
+def _kept_values(
+    records: SessionRecords, namespace: str, checkpoint: Checkpoint
+) -> dict[str, tuple[Any, Encoded]]:
+    """The values that a checkpoint brought which is put once more, perhaps without them."""
+    if checkpoint["id"] not in records.checkpoints.get(namespace, ()):
+        return {}
+    values: dict[str, Any] = records.checkpoint(namespace, checkpoint["id"])["values"]
+    return values
 
 
 def _moment(checkpoint_id: str) -> datetime | None:

@@ -48,7 +48,7 @@ class ElementWriter:
         self.new = []
         self._elements = elements
         self._records = records
-        self._working = records.working
+        self._working = records.working_for(elements.serde)
         self._lists: dict[Channel, LiveList] = {}
         self._seen: list[Seen] = []
         self._names: dict[bytes, int] = {}

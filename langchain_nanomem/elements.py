@@ -88,17 +88,17 @@ class Elements:
             return _DeltaSnapshot(self.hand_out(channel, encoded["snapshot"], records))
         if "list" not in encoded:
             return self.decode(encoded, records)
-        live = records.working.numbers_of(channel, encoded["list"])
+        live = records.working_for(self.serde).numbers_of(channel, encoded["list"])
         if live is None:
             numbers = records.members(encoded["list"])
             live = LiveNumbers(numbers, records.ranges(encoded["list"]))
         images = self._images(live.numbers, records)
-        return records.working.hand_out(
+        return records.working_for(self.serde).hand_out(
             channel, live, images, lambda number: self._element(records, number)
         )
 
     def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:
-        known = records.working.images
+        known = records.working_for(self.serde).images
         if missing := set(numbers).difference(known):
             records.elements.prefetch(missing)
             for number in missing:
@@ -107,7 +107,7 @@ class Elements:
 
     def image(self, number: int, records: SessionRecords) -> Image | None:
         """The image of an element as it was written; None if it has none."""
-        known = records.working.images
+        known = records.working_for(self.serde).images
         if number not in known:
             element = self._record(records, number)
             if "_type" not in element:
@@ -151,7 +151,7 @@ class Elements:
         return {"role": "unknown", "content": value}
 
     def _element(self, records: SessionRecords, number: int) -> Any:
-        image = records.working.images.get(number)
+        image = records.working_for(self.serde).images.get(number)
         if image is not None:
             return image.fresh()
         element = self._record(records, number)

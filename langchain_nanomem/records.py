@@ -63,6 +63,8 @@ Mark = tuple[Any, bool]
 _MAX_ELEMENTS = 65_536
 _MAX_CHECKPOINTS = 512
 """How many records of one session are kept at most once they were read."""
+_MAX_SERIALIZERS = 2
+"""For how many serializers something is kept at hand at once."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
@@ -177,7 +179,7 @@ class SessionRecords:
         self.end: Position = ORIGIN
         self.indexed_until = 0
         """How much of the journal an index was made of."""
-        self.working = WorkingSet()
+        self._working: list[tuple[object, WorkingSet]] = []
         self.header: Record = {}
         self.elements: Shelf = Shelf(self._load_elements, _MAX_ELEMENTS)
         self.line_numbers: dict[int, None] = {}
@@ -212,6 +214,15 @@ class SessionRecords:
         self._unfinished_at: Address = (0, 0)
         self.failures = 0
         self._pointer: Any = 0
+
+    def working_for(self, serde: object) -> WorkingSet:
+        """What is kept at hand for those who use this serializer: another makes other objects."""
+        for known, working in self._working:
+            if known is serde:
+                return working
+        working = WorkingSet()
+        self._working = [(serde, working), *self._working][:_MAX_SERIALIZERS]
+        return working
 
     # --- reading what was folded ---
 
@@ -312,7 +323,7 @@ class SessionRecords:
     @property
     def weight(self) -> int:
         """About how many elements are kept in memory."""
-        return self.elements.weight + self.working.weight
+        return self.elements.weight + sum(working.weight for _, working in self._working)
 
     # --- folding ---
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from twin import assert_same_tuples
 
 from langchain_nanomem.checkpoint import NanomemSaver
@@ -141,6 +143,38 @@ def test_values_that_compare_equal_are_told_apart_in_a_list(both, values):
         both.put(notes=[LONG, value, [value], {"v": value}])
         both.put(notes=[LONG, value, [value], {"v": value}, "more"])
     both.compare()
+
+
+def test_a_checkpoint_that_is_put_again_keeps_what_it_brought(both):
+    """A second put of one id, with other values, with fewer and with none."""
+    both.put(notes=[LONG], messages=[HumanMessage("1")], count=1)
+    first = both.places[0]["configurable"]["checkpoint_id"]
+    both.put(first, count=2)
+    both.put(first)
+    both.put(count=3)
+    both.put(first, further=["again", LONG])
+    both.compare()
+    assert both.savers[0].get_tuple(both.places[0]).checkpoint["channel_values"]["messages"]
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def test_savers_with_other_serializers_see_their_own(tmp_path):
+    """cases/checkpointer.md 6, 21: what one may not read is no less there for another."""
+    manager = SessionManager(tmp_path)
+    strict = NanomemSaver(manager, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+    free = NanomemSaver(manager, serde=JsonPlusSerializer(allowed_msgpack_modules=True))
+    checkpoint = {**empty_checkpoint(), "id": str(uuid6())}
+    points = [Point(1), Point(2), LONG]
+    checkpoint |= {"channel_values": {"points": points}, "channel_versions": {"points": "1"}}
+    place = free.put(CONFIG, checkpoint, {"source": "loop", "step": 1}, {"points": "1"})
+    for _ in range(2):
+        for saver, shown in ((strict, [{"x": 1}, {"x": 2}, LONG]), (free, points)):
+            assert saver.get_tuple(place).checkpoint["channel_values"]["points"] == shown
+            assert next(saver.list(CONFIG)).checkpoint["channel_values"]["points"] == shown
 
 
 def test_a_list_that_grows_while_it_is_put_breaks_nothing(tmp_path):
