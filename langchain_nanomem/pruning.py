@@ -168,10 +168,12 @@ class _Filter(NamedTuple):
 
     def _writes(self, record: Record) -> Record | None:
         place = (record["ns"], record["id"])
-        if place in self.kept.writes and record.get("run") not in self.kept.but_runs:
+        gone = "gone" in record or record.get("run") in self.kept.but_runs
+        if place in self.kept.writes and not gone:
             return record
         if place not in self.places:
             return None
         needed = self.needs.get(place, ())
         writes = [write for write in record["writes"] if write[1] in needed]
-        return {**record, "writes": writes} if writes else None
+        # who needs them may go later than they did
+        return {**record, "writes": writes, "gone": True} if writes else None

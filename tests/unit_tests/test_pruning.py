@@ -189,9 +189,11 @@ class Program:
 
     # orders
 
+    def of_this_run(self, config):
+        return {**config, "metadata": {"run_id": f"run {self.runs}"}}
+
     def invoke(self, given, config=THREAD):
-        self.runs += 1
-        config = {**config, "metadata": {"run_id": f"run {self.runs}"}}
+        config = self.of_this_run(config)
         try:
             return self.graph.invoke(given, config, durability=self.durability)
         except (RuntimeError, EmptyInputError):  # nothing was given before the first checkpoint
@@ -200,6 +202,7 @@ class Program:
     def run(self, order):
         kind, actions, k = order
         self.actions, self.at = actions, 0
+        self.runs += 1
         if kind == "turn":
             self.invoke({"messages": [self.said(HumanMessage)]})
         elif kind == "resume":
@@ -212,7 +215,7 @@ class Program:
             old = past[k % len(past)].config
             if kind == "fork":
                 edit = {"messages": [HumanMessage("forked", id="m1")], "log": ["forked"]}
-                old = self.graph.update_state(old, edit, as_node="act")
+                old = self.graph.update_state(self.of_this_run(old), edit, as_node="act")
             self.invoke(None, old)
 
 
@@ -282,3 +285,89 @@ def test_what_stays_after_pruning_is_what_it_was(program, state, durability):
                 assert_kept_states_are_the_same(run)
         run.saver.restart()
         assert_kept_states_are_the_same(run)
+
+
+runs = st.lists(
+    st.tuples(
+        st.sampled_from(["turn", "turn", "resume", "fork", "replay", "restart"]), actions, numbers
+    ),
+    min_size=1,
+    max_size=6,
+).map(lambda drawn: [("turn", ["say", "rare"], 0), *drawn])
+
+
+@settings(common)
+@given(
+    runs,
+    st.sets(st.integers(1, 7), min_size=1),
+    st.sampled_from([DeltaState, PlainState]),
+    st.sampled_from(["sync", "async", "exit"]),
+)
+def test_what_stays_after_runs_are_removed_has_its_values(program, gone, state, durability):
+    """cases/checkpointer.md 2: any runs may go, from the middle too: later ones keep their values."""
+    with tempfile.TemporaryDirectory() as workspace:
+        run = Program(Both(workspace), state, durability)
+        for order in program:
+            run.run(order)
+        names = {f"run {n}" for n in gone}
+        kept = [
+            found.config
+            for found in run.saver.ours.list(THREAD)
+            if found.metadata.get("run_id") not in names
+        ]
+        run.saver.ours.delete_for_runs(sorted(names))
+        run.saver.restart()
+        found = assert_kept_states_are_the_same(run, writes=False)
+        assert [one.config for one in found] == kept
+        run.saver.ours.prune(["chat:1"], keep_last=2)
+        assert_kept_states_are_the_same(run, writes=False)
+
+
+@settings(common)
+@given(
+    runs,
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([DeltaState, PlainState]),
+    st.sampled_from(["sync", "async", "exit"]),
+)
+def test_without_its_last_runs_a_thread_is_what_it_was_before(  # noqa: PLR0913 - all are drawn
+    program, count, at_once, state, durability
+):
+    """Taking runs back leaves nothing of them: writes, resumes, errors; and the thread goes on."""
+    with tempfile.TemporaryDirectory() as workspace:
+        run = Program(Both(workspace), state, durability)
+        before = []
+        for order in program:
+            run.run(order)
+            before.append(state_of(run.graph, THREAD))
+        count = min(count, len(program) - 1)
+        last = [f"run {len(program) - n}" for n in range(count)]
+        if at_once:
+            run.saver.ours.delete_for_runs(last)
+        for name in reversed(last):
+            run.saver.ours.delete_for_runs([name])
+        run.saver.restart()
+        values, *rest = state_of(run.graph, THREAD)
+        assert (values, *rest) == before[-1 - count]
+        new = [f"m{run.count + 1}", f"m{run.count + 2}"]
+        run.run(("turn", ["say"], 0))
+        run.saver.restart()
+        after = run.graph.get_state(THREAD).values["messages"]
+        assert [m.id for m in after] == [m.id for m in values.get("messages") or []] + new
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_runs_that_are_removed_one_by_one_leave_nothing(tmp_path, durability):
+    """What stayed of a run only since a later one was rebuilt from it goes with that one."""
+    run = Program(Both(tmp_path), DeltaState, durability)
+    for _ in range(3):
+        run.run(("turn", ["say"], 0))
+    for name in ("run 2", "run 3"):
+        run.saver.ours.delete_for_runs([name])
+    assert run.saver.ours.get_tuple(THREAD).pending_writes == []
+    run.run(("turn", ["say"], 0))
+    run.saver.restart()
+    after = run.graph.get_state(THREAD).values["messages"]
+    assert [m.id for m in after] == ["m1", "m2", "m7", "m8"]
+    assert "text 3" not in FileJournal(tmp_path).path("chat:1").read_text()
