@@ -11,6 +11,7 @@ import os
 import tempfile
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
@@ -23,6 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer
 from langgraph.types import Command, Overwrite, Send, interrupt
 
 from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.manager import SessionManager
 
 PROGRAMS = int(os.environ.get("NANOMEM_PRUNING_PROGRAMS", "25"))
@@ -304,7 +306,7 @@ runs = st.lists(
     st.sampled_from(["sync", "async", "exit"]),
 )
 def test_what_stays_after_runs_are_removed_has_its_values(program, gone, state, durability):
-    """cases/checkpointer.md 2: any runs may go, from the middle too: later ones keep their values."""
+    """cases/checkpointer.md 2: any runs may go, from the middle too; later ones keep theirs."""
     with tempfile.TemporaryDirectory() as workspace:
         run = Program(Both(workspace), state, durability)
         for order in program:
@@ -331,7 +333,7 @@ def test_what_stays_after_runs_are_removed_has_its_values(program, gone, state, 
     st.sampled_from([DeltaState, PlainState]),
     st.sampled_from(["sync", "async", "exit"]),
 )
-def test_without_its_last_runs_a_thread_is_what_it_was_before(  # noqa: PLR0913 - all are drawn
+def test_without_its_last_runs_a_thread_is_what_it_was_before(
     program, count, at_once, state, durability
 ):
     """Taking runs back leaves nothing of them: writes, resumes, errors; and the thread goes on."""
