@@ -62,6 +62,7 @@ class NanomemSaver(RemovingSaver):
         self._dropped: set[str] = set()  # shared with the shallow copies that LangGraph makes
         if serde is not None:
             sessions.elements = Elements(self.serde)
+            sessions.forget()  # what was read before was made by another one
 
     # --- reading ---
 

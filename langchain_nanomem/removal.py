@@ -155,7 +155,9 @@ class RemovingSaver(ThreadedSaver):
         roots = sorted(records.checkpoints.get("", ()))[-count:]
         for namespace, found in records.checkpoints.items():
             ids = sorted(found)
-            if ":" not in namespace:
+            if not namespace:
+                needed = set(roots)
+            elif ":" not in namespace:
                 needed = {*ids[-count:], *_found_by(roots[:-1], ids)}
             elif not roots or self._root_of(records, (namespace, ids[-1]), roots[-1]) in roots:
                 needed = set(ids[-count:])
