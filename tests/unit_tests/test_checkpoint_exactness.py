@@ -6,11 +6,17 @@ once more, in this process and as a new one would read them.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import operator
 import os
 import random
 import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -75,10 +81,64 @@ def pick(items, k):
     return items[k % len(items)] if items else None
 
 
+# --- what programs keep of results -----------------------------------------
+
+
+def exchanged(message):
+    """A message's dictionary, and the equal one that was put in its place."""
+    old = message.additional_kwargs
+    message.additional_kwargs = copy.deepcopy(old)
+    return old, message.additional_kwargs
+
+
+def some(found, name):
+    """One part of a message that has it, of those that a program was given."""
+    return next((part for one in found if (part := getattr(one, name, None))), found)
+
+
+KEEP = [
+    lambda found: found,
+    lambda found: found[0],
+    lambda found: found[-1].__dict__,
+    lambda found: found[0].additional_kwargs,
+    lambda found: some(found, "tool_calls"),
+    lambda found: some(found, "content") or found,
+    lambda found: [copy.copy(one) for one in found],
+    lambda found: found[-1].model_copy(),
+    lambda found: [exchanged(one) for one in found],
+    iter,
+    lambda found: deque(found[1:], maxlen=2),
+    lambda found: functools.partial(list, found[:1]),
+    lambda found: (one for one in found),
+    lambda found: [one.__pydantic_extra__ for one in found],
+    lambda found: weakref.ref(found[0]),
+    lambda found: [found.pop(), *found],
+]
+
+
+def spoil(kept, depth=0):
+    """Change everything that can be changed in what was kept."""
+    if callable(kept):  # a weak reference, or what makes a list
+        kept = kept()
+    if isinstance(kept, BaseMessage):
+        kept.content = "spoiled"
+        kept = kept.__dict__
+    parts = kept.values() if isinstance(kept, dict) else kept
+    is_whole = isinstance(kept, (dict, list, deque, tuple, Iterator))
+    for part in list(parts) if is_whole else ():
+        spoil(part, depth + 1)
+    if isinstance(kept, dict) and "content" not in kept and len(kept) < 20:
+        kept[f"spoiled {len(kept)}"] = [depth]
+    elif isinstance(kept, (list, deque)) and len(kept) < 20:
+        kept.append("spoiled")
+
+
 class Program:
     """A graph whose node does the next action of a list at each of its steps."""
 
     def __init__(self, saver, seed=0):
+        self.saver = saver
+        self.kept: list[Any] = []
         self.actions: list[Any] = []
         self.at = 0
         self.random = random.Random(seed)
@@ -245,6 +305,63 @@ class Program:
         answer = interrupt({"question": k, "shown": self.message("shown")})
         return {"messages": [HumanMessage(str(answer))]}
 
+    def do_keep(self, state, k):
+        """Keep a part of the state itself, for later."""
+        found = list(state["messages"])
+        self.kept.append(KEEP[k % 5](found) if found else state)
+        return {"count": k}
+
+    def do_spoil(self, *_):
+        """Change what was kept in the node, as an edit in place: of this state or an older one."""
+        self.spoil()
+        return {"count": 0}
+
+    def do_look(self, _, k):
+        """Read the thread while it runs, and keep what was read."""
+        self.look(k)
+        return {"count": k}
+
+    # beside the graph
+
+    def look(self, k):
+        """Get a checkpoint, and keep a part of it."""
+        past = list(self.saver.list(CONFIG))
+        config = pick(past, k // 4).config if past and k % 4 == 0 else CONFIG
+        found = self.saver.get_tuple(config)
+        values = found.checkpoint["channel_values"] if found else {}
+        messages = values.get("messages") or [HumanMessage("nothing yet", id="0")]
+        self.kept.append(KEEP[self.random.randrange(len(KEEP))](messages))
+        self.kept.append(values.get("board") if k % 2 else values.get("log"))
+        self.kept.append(found.pending_writes if found else None)
+        self.kept = self.kept[-9:]
+
+    def spoil(self):
+        for kept in self.kept:
+            spoil(kept)
+
+    def busy(self, order, config):
+        """A turn while another thread reads, keeps and spoils what it was given."""
+        stopped = threading.Event()
+        failed: list[BaseException] = []
+
+        def read():
+            try:
+                while not stopped.wait(0.001):
+                    found = self.saver.get_tuple(CONFIG)
+                    spoil(found.checkpoint["channel_values"].get("messages") if found else None)
+            except BaseException as error:  # noqa: BLE001 - it is raised by the test's own thread
+                failed.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            self.run(("turn", order[1], order[2]), config)
+        finally:
+            stopped.set()
+            reader.join()
+        if failed:
+            raise failed[0]
+
     # turns
 
     def run(self, order, config=CONFIG):
@@ -255,6 +372,14 @@ class Program:
             self.invoke({"messages": [HumanMessage(f"turn {k}"), self.message("with it")]}, config)
         elif kind == "again":
             self.invoke(None, config)
+        elif kind == "look":
+            self.look(k)
+        elif kind == "spoil":
+            self.spoil()
+        elif kind == "restart":
+            self.saver.restart()
+        elif kind == "busy":
+            self.busy(order, config)
         else:
             self.fork(value, k)
 
@@ -291,11 +416,13 @@ ACTIONS = sorted(
 numbers = st.integers(0, 9)
 actions = st.lists(st.tuples(st.sampled_from(ACTIONS), numbers), max_size=5)
 turns = st.tuples(st.just("turn"), actions, numbers)
+beside = st.tuples(
+    st.sampled_from(["again", "look", "look", "spoil", "restart"]), st.just([]), numbers
+)
 orders = st.one_of(
-    turns, turns, st.tuples(st.just("again"), st.just([]), numbers),
-    st.tuples(st.just("fork"), actions, numbers),
+    turns, turns, beside, beside, st.tuples(st.sampled_from(["fork", "busy"]), actions, numbers)
 )  # fmt: skip
-programs = st.tuples(turns, st.lists(orders, max_size=2)).map(lambda drawn: [drawn[0], *drawn[1]])
+programs = st.tuples(turns, st.lists(orders, max_size=4)).map(lambda drawn: [drawn[0], *drawn[1]])
 every_action = [("turn", [(name, k)], k) for k, name in enumerate(ACTIONS)]
 
 
