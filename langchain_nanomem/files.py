@@ -211,7 +211,7 @@ class LockDirectory:
                 yield
             finally:
                 lock.is_held = False
-                os.close(fd)  # which releases it
+                lock.release(fd)
 
     def is_held(self, stem: str) -> bool:
         """Whether another thread or process holds the lock called `stem`. Never waits.
@@ -224,7 +224,7 @@ class LockDirectory:
             return True
         try:
             if not lock.is_held:
-                os.close(lock.acquire(LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING))
+                lock.release(lock.acquire(LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING))
         except AlreadyLocked:
             return True
         else:
@@ -251,7 +251,7 @@ class _NamedLock:
         self._path = path
 
     def acquire(self, flags: LockFlags = LockFlags.EXCLUSIVE) -> int:
-        """A descriptor that holds the file's lock until it is closed.
+        """A descriptor that holds the file's lock; give it to `release`.
 
         Raises:
             AlreadyLocked: Another holds it, and `flags` say not to wait.
@@ -263,16 +263,23 @@ class _NamedLock:
                 portalocker.lock(fd, flags)
                 if os.fstat(fd).st_nlink:
                     return fd
-            except AlreadyLocked:
+            except BaseException as error:
                 os.close(fd)
+                if isinstance(error, LockException) and not isinstance(error, AlreadyLocked):
+                    raise OSError(f"{self._path} cannot be locked: {error}") from error
                 raise
-            except LockException as error:
-                os.close(fd)
-                raise OSError(f"{self._path} cannot be locked: {error}") from error
-            except BaseException:
-                os.close(fd)
-                raise
-            os.close(fd)  # someone removed the file meanwhile: others lock another one
+            self.release(fd)  # someone removed the file meanwhile: others lock another one
+
+    @staticmethod
+    def release(fd: int) -> None:
+        """Let go of the lock, and of its descriptor.
+
+        Closing alone would not do: a process that was forked meanwhile has the descriptor too.
+        """
+        try:
+            portalocker.unlock(fd)
+        finally:
+            os.close(fd)
 
     def _open(self) -> int:
         try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 import unicodedata
 from pathlib import Path
@@ -255,6 +258,32 @@ def test_whether_a_lock_is_held_can_be_asked_without_waiting(tmp_path: Path):
         thread.join()
     ask()
     assert answers == [True, True, False, False]
+
+
+FORK = """
+import os, sys, time
+from pathlib import Path
+from langchain_nanomem.files import LockDirectory
+
+with LockDirectory(Path(sys.argv[1])).hold("a"):
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+print(child, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+def test_a_forked_process_keeps_no_lock(tmp_path: Path):
+    """cases/checkpointer.md 17: one that began while a lock was held stops nobody afterwards."""
+    command = [sys.executable, "-c", FORK, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())  # type: ignore[union-attr]  # it is a pipe
+        try:
+            assert not files.LockDirectory(tmp_path).is_held("a")
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_lock_files_are_the_owners_alone(tmp_path: Path):
