@@ -11,8 +11,8 @@ from langchain_nanomem.records import (
     Encoded,
     SessionRecords,
     number_of,
+    numbers_in,
     own_numbers,
-    spans_of,
 )
 from langchain_nanomem.remains import Needs, Place, needs_of, remains_of
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from langchain_nanomem.journal import Record
-    from langchain_nanomem.shelf import Shelf
 
 
 class Kept(NamedTuple):
@@ -85,28 +84,6 @@ def _encoded_in(record: Record) -> Iterator[Encoded]:
     if kind in {"checkpoint", "ancestor"}:
         for value in record["values"].values():
             yield value if isinstance(value, dict) else value[1]
-
-
-def numbers_in(encoded: Iterable[Encoded], elements: Shelf) -> set[int]:
-    """The numbers of all elements that these values refer to, runs included.
-
-    Lists that grow have most of their ranges in common: each is looked at once.
-    """
-    waiting = list(encoded)
-    runs: set[int] = set()
-    ranges: set[tuple[int, int]] = set()
-    while waiting:
-        for span in spans_of(waiting.pop()):
-            if not isinstance(span, int):
-                ranges.add((span[0], span[1]))
-            elif span not in runs:
-                runs.add(span)
-                waiting.append(elements.get(span) or {})
-    found, end = set(runs), 0
-    for first, stop in sorted(ranges):
-        found.update(range(max(first, end), stop))
-        end = max(end, stop)
-    return found
 
 
 def _numbered(raw: Iterable[Record]) -> list[Record]:

@@ -133,17 +133,29 @@ def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
             yield span
 
 
-def references(encoded: Any, elements: Shelf) -> Iterator[int]:
-    """The numbers of all elements that an encoded value refers to, runs included."""
-    for span in spans_of(encoded):
-        if isinstance(span, int):
-            yield span
-            yield from references(elements.get(span) or {}, elements)
-        else:
-            yield from range(*span)
+def numbers_in(encoded: Iterable[Encoded], elements: Shelf) -> set[int]:
+    """The numbers of all elements that these values refer to, runs included.
+
+    Lists that grow have most of their ranges in common: each is looked at once.
+    """
+    waiting = list(encoded)
+    runs: set[int] = set()
+    ranges: set[tuple[int, int]] = set()
+    while waiting:
+        for span in _spans_of(waiting.pop()):
+            if not isinstance(span, int):
+                ranges.add((span[0], span[1]))
+            elif span not in runs:
+                runs.add(span)
+                waiting.append(elements.get(span) or {})
+    found, end = set(runs), 0
+    for first, stop in sorted(ranges):
+        found.update(range(max(first, end), stop))
+        end = max(end, stop)
+    return found
 
 
-def spans_of(encoded: Any) -> Iterator[Any]:
+def _spans_of(encoded: Any) -> Iterator[Any]:
     """The ranges of numbers, and the runs, that an encoded value refers to itself."""
     if "list" in encoded:
         yield from encoded["list"]
@@ -151,9 +163,9 @@ def spans_of(encoded: Any) -> Iterator[Any]:
         yield [encoded["ref"], encoded["ref"] + 1]
     elif "dict" in encoded:
         for item in encoded["dict"].values():
-            yield from spans_of(item)
+            yield from _spans_of(item)
     elif "snapshot" in encoded:
-        yield from spans_of(encoded["snapshot"])
+        yield from _spans_of(encoded["snapshot"])
 
 
 class SessionRecords:
@@ -396,7 +408,7 @@ class SessionRecords:
             for one in ids:
                 values = self.checkpoint(namespace, one)["values"].values()
                 encoded += [value for _, value in values]
-        referred = {number for value in encoded for number in references(value, self.elements)}
+        referred = numbers_in(encoded, self.elements)
         return tuple(number for number in self.line_numbers if number not in referred)
 
     def _fold_writes(self, record: Record, address: Address) -> None:

@@ -20,7 +20,7 @@ from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.journal import ORIGIN, Entry, JournalReader, Position
-from langchain_nanomem.records import SessionRecords, members, references
+from langchain_nanomem.records import SessionRecords, members, numbers_in
 from langchain_nanomem.values import dump_record, load_record
 
 
@@ -176,7 +176,7 @@ def test_runs_stand_for_their_members(numbers):
     assert book.read(encoded) == [things[n] for n in numbers] + ["z" * 300]
     assert len(encoded["list"]) <= 48
     found = list(members(encoded["list"], book.records.elements))
-    assert set(found) <= set(references(encoded, book.records.elements))
+    assert set(found) <= numbers_in([encoded], book.records.elements)
 
 
 def test_a_growing_list_keeps_its_runs(book):
@@ -265,9 +265,9 @@ def test_references_name_what_a_value_needs():
     message = HumanMessage("m", id="m")
     for value in ([message], message, {"a": [message], "b": 1}, _DeltaSnapshot([message])):
         encoded = book.write(value)
-        assert list(references(encoded, book.records.elements)) == [0]
+        assert list(numbers_in([encoded], book.records.elements)) == [0]
     for value in (1, [1], {"a": 1}, {1, 2}, []):
-        assert list(references(book.write(value), book.records.elements)) == []
+        assert list(numbers_in([book.write(value)], book.records.elements)) == []
 
 
 def test_encrypted_values_are_known_again_by_another_process():
@@ -316,7 +316,7 @@ def test_records_of_any_message_can_be_looked_at(own):
         "text",
     ]
     encoded = book.write(messages, conversation=True)
-    numbers = list(references(encoded, book.records.elements))
+    numbers = list(members(encoded["list"], book.records.elements))
     shown = [book.records.message(number) for number in numbers]
     assert [record["content"] for record in shown] == ["odd", "t", "plain", "a dictionary", "text"]
     assert [record["role"] for record in shown] == ["human", "tool", "user", "user", "unknown"]
