@@ -20,13 +20,12 @@ def written(record: Record) -> Record:
     def place(version: Any) -> int:
         return known.setdefault((type(version), version), len(known))  # 1 and 1.0 are two versions
 
-    shown: Record = {**record, "versions": _map(record["versions"], place)}
-    shown["values"] = {
-        channel: encoded
-        if record["versions"].get(channel) == version
-        else [place(version), encoded]
-        for channel, (version, encoded) in record["values"].items()
-    }
+    versions = _map(record["versions"], place)
+    shown: Record = {**record, "versions": versions, "values": {}}
+    for channel, (version, encoded) in record["values"].items():
+        number = place(version)
+        same = versions.get(channel) == number
+        shown["values"][channel] = encoded if same else [number, encoded]
     if "seen" in record:
         shown["seen"] = {node: _map(seen, place) for node, seen in record["seen"].items()}
     return {**shown, "known": [shortened(version) for _, version in known]}

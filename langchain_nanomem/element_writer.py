@@ -50,7 +50,6 @@ class ElementWriter:
         self._records = records
         self._working = records.working_for(elements.serde)
         self._lists: dict[Channel, LiveList] = {}
-        self._seen: list[Seen] = []
         self._names: dict[bytes, int] = {}
         self._runs: dict[tuple[Any, ...], int] = {}
         self._here: dict[Any, Seen] = {}
@@ -62,7 +61,7 @@ class ElementWriter:
         """Note that everything was written: it may be referred to from now on."""
         for channel, one in self._lists.items():
             self._working.put(channel, one)
-        for seen in self._seen:
+        for seen in self._here.values():
             self._working.see(seen)
         for name, number in self._names.items():
             self._working.name(name, number)
@@ -241,7 +240,6 @@ class ElementWriter:
         return [*here, *self._working.seen(value)]
 
     def _see(self, seen: Seen) -> None:
-        self._seen.append(seen)
         for key in keys_of(seen.element):
             self._here[key] = seen
 

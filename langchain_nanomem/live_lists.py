@@ -131,8 +131,8 @@ class LiveList:
     def find(self, value: Any, image: Image) -> int | None:
         """The number of the element that is `value`, of this image; None if there is none."""
         if self._places is None:
-            self._places = {_name_of(one): place for place, one in enumerate(self.objects)}
-        place = self._places.get(_name_of(value))
+            self._places = {name_of(one): place for place, one in enumerate(self.objects)}
+        place = self._places.get(name_of(value))
         known = None if place is None else self.images[place]
         return self.numbers[place] if known and place is not None and known.equals(image) else None
 
@@ -214,7 +214,7 @@ def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:
     return [None if has_extra(value) else content_of(value) for value in values]
 
 
-def _name_of(value: Any) -> Any:
+def name_of(value: Any) -> Any:
     """What a message, or any other element, is likely to be found again by."""
     message_id = value.id if isinstance(value, BaseMessage) else None
     return message_id if type(message_id) is str else id(value)

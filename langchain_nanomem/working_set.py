@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_core.messages import BaseMessage
-
-from langchain_nanomem.live_lists import LiveList, Reusable, hand_out
+from langchain_nanomem.live_lists import LiveList, Reusable, hand_out, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,10 +50,6 @@ class WorkingSet:
     """
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
         self.images: dict[int, Image | None] = {}
         """Of the elements that were read, by their numbers."""
         self.names: OrderedDict[bytes, int] = OrderedDict()
@@ -73,8 +68,10 @@ class WorkingSet:
     @property
     def weight(self) -> int:
         """How many elements are kept, about."""
-        lists = [*self._live.values(), *(one for lists in self._handed.values() for one in lists)]
-        return len(self.images) + sum(len(one.objects) for one in lists)
+        return len(self.images) + sum(len(one.objects) for one in self._lists())
+
+    def _lists(self) -> list[LiveList]:
+        return [*self._live.values(), *chain.from_iterable(self._handed.values())]
 
     # --- what a program is given ---
 
@@ -111,9 +108,9 @@ class WorkingSet:
         given.ranges = live.ranges
         others = [one for one in spare if best is None or one is not best[0]]
         self._handed[channel] = [given, *others][:_GENERATIONS]
-        while _are_many([one for lists in self._handed.values() for one in lists], _GENERATIONS):
+        while _are_many(list(chain.from_iterable(self._handed.values())), _GENERATIONS):
             self._handed.popitem(last=False)
-        self._keep(channel, given)
+        self.put(channel, given)
         self._trim_images()
         return list(given.objects)
 
@@ -125,7 +122,7 @@ class WorkingSet:
         return last if is_same else None
 
     def _trim_images(self) -> None:
-        lists = [*self._live.values(), *(one for lists in self._handed.values() for one in lists)]
+        lists = self._lists()
         if len(self.images) > 4 * sum(len(one.numbers) for one in lists) + _SPARE_IMAGES:
             kept = {number for one in lists for number in one.numbers}
             self.images = {number: self.images[number] for number in kept & self.images.keys()}
@@ -143,11 +140,8 @@ class WorkingSet:
         """Whether the channel's list is kept as single elements."""
         return channel in self._live
 
-    def put(self, channel: Channel, written: LiveList) -> None:
+    def put(self, channel: Channel, one: LiveList) -> None:
         """Note what is now in a channel."""
-        self._keep(channel, written)
-
-    def _keep(self, channel: Channel, one: LiveList) -> None:
         self._live[channel] = one
         self._live.move_to_end(channel)
         while _are_many(list(self._live.values())):
@@ -207,5 +201,4 @@ def _best(spare: list[LiveList], numbers: list[int]) -> tuple[LiveList, Reusable
 
 def keys_of(element: Any) -> list[Any]:
     """By what an element is found again: itself and, of a message that has one, its id."""
-    message_id = element.id if isinstance(element, BaseMessage) else None
-    return [id(element), message_id] if type(message_id) is str else [id(element)]
+    return list(dict.fromkeys([id(element), name_of(element)]))

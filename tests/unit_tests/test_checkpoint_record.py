@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_nanomem.checkpoint_record import shortened, understood, whole, written
@@ -36,6 +36,7 @@ def test_a_version_is_written_without_its_zeros():
     st.dictionaries(channels, st.tuples(versions, st.just({"json": 1}))),
     st.none() | st.dictionaries(st.text(max_size=3), st.dictionaries(channels, versions)),
 )
+@example({"messages": 0}, {"messages": (0.0, {"json": 1})}, None)
 def test_a_record_comes_back_as_it_was(known, values, seen):
     """Each version of each channel and of what each node saw, and the values that are new."""
     record = {"_type": "checkpoint", "versions": known, "values": values}
