@@ -184,7 +184,7 @@ def _begin(saver: NanomemSaver, job: Job) -> None:
 
 
 def _put(saver: NanomemSaver, job: Job) -> None:
-    messages = [HumanMessage("old 0", id="old 0"), HumanMessage("new", id="new", name="Zoë")]
+    messages = [HumanMessage("old 0", id="old 0"), HumanMessage("ë" * 60_000, id="new")]
     checkpoint = made("9", messages=messages, plain={"k": ["v" * 300]})
     meta = {"source": "loop", "step": 9, "parents": {}, "run_id": "r9"}
     saver.put(at(job["thread"], "", "2"), checkpoint, meta, checkpoint["channel_versions"])
@@ -202,6 +202,16 @@ def _go_on(saver: NanomemSaver, job: Job) -> None:
         saver.put_writes(config, [("plain", "late")], "late")
         checkpoint = made(str(uuid6(clock_seq=-1)), plain="late")
         config = saver.put(config, checkpoint, {"step": 9}, checkpoint["channel_versions"])
+
+
+def _fork(saver: NanomemSaver, job: Job) -> None:
+    """Begin a process while a thread is locked, and leave it behind."""
+    with saver.sessions.journal.lock(job["thread"]):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    tell("forked", child=child)
 
 
 def _append(saver: NanomemSaver, job: Job) -> None:
@@ -225,6 +235,7 @@ OPERATIONS: dict[str, Callable[[NanomemSaver, Job], None]] = {
     "delete": _delete,
     "delete a run": _delete_a_run,
     "delete runs": lambda saver, job: saver.delete_for_runs(job.get("runs", ["r1"])),
+    "fork": _fork,
     "go on": _go_on,
     "prune": lambda saver, job: saver.prune([job["thread"]]),
     "put": _put,
@@ -241,13 +252,22 @@ JOBS: dict[str, Callable[[Job, NanomemSaver], None]] = {
 
 
 def work(job: Job) -> None:
-    random.seed()  # else two of them would make the same ids
     tell("ready", job=job["kind"])
     if job.get("syncs"):
         hook_in(Syncs(lambda inode, size: tell("synced", inode=inode, size=size)))
     journal = FileJournal(job["workspace"], fsync=job.get("fsync", "put"))
-    JOBS[job["kind"]](job, TellingSaver(SessionManager(journal)))
+    JOBS[job["kind"]](job, job.get("saver") or TellingSaver(SessionManager(journal)))
     tell("finished")
+
+
+def with_savers(jobs: list[Job]) -> list[Job]:
+    """Jobs that are to share a saver that was in use before they are forked, with that saver."""
+    if not jobs[0].get("share"):
+        return jobs
+    saver = TellingSaver(SessionManager(jobs[0]["workspace"]))
+    for thread in jobs[0]["threads"]:
+        saver.get_tuple(at(thread))
+    return [{**job, "saver": saver} for job in jobs]
 
 
 def fork(job: Job) -> int:
@@ -275,6 +295,6 @@ def main() -> None:
     warm_up()
     tell("warm")
     for line in sys.stdin:
-        for child in [fork(job) for job in json.loads(line)]:
+        for child in [fork(job) for job in with_savers(json.loads(line))]:
             os.waitpid(child, 0)
         tell("ended")
