@@ -115,6 +115,18 @@ def assert_goes_on(workspace: Path) -> None:
     assert found.pending_writes == [("t", "messages", ["more"])]
 
 
+def test_a_late_run_after_a_deletion_that_died(forker, tmp_path):
+    """cases/checkpointer.md 18: once the thread is gone, it is known when that was."""
+    saver = reopened(tmp_path / "old")
+    first, second = (made(str(uuid6(clock_seq=-1)), plain=number) for number in range(2))
+    config = saver.put(at("a"), first, {"step": 0}, first["channel_versions"])
+    for workspace in deaths(forker, tmp_path / "old", tmp_path, "delete"):
+        saver = reopened(workspace)
+        gone = saver.get_tuple(at("a")) is None
+        saver.put(config, second, {"step": 1}, second["channel_versions"])
+        assert (reopened(workspace).get_tuple(at("a")) is None) == gone
+
+
 @TEMPORARY_FILES_STAY
 @pytest.mark.parametrize("operation", ["prune", "delete runs"])
 def test_what_a_killed_rewrite_leaves_goes_with_the_thread(forker, old, tmp_path, operation):
