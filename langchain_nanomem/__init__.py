@@ -20,6 +20,7 @@ from langchain_nanomem.migration import Imported, aimport_checkpoints, import_ch
 from langchain_nanomem.nanomem import Nanomem
 from langchain_nanomem.node import MemoryState, create_memory_node
 from langchain_nanomem.prompt import MemoryPrompt
+from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
@@ -48,7 +49,9 @@ __all__ = [
     "SessionNotFoundError",
     "TokenCounter",
     "UnsupportedFormatError",
+    "aanswer_interrupted_calls",
     "aimport_checkpoints",
+    "answer_interrupted_calls",
     "create_memory_node",
     "create_search_memory_tool",
     "import_checkpoints",

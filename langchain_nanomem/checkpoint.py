@@ -21,12 +21,11 @@ from langgraph.checkpoint.base import (
 )
 from typing_extensions import override
 
-from langchain_nanomem.checkpoint_async import ThreadedSaver
 from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
-from langchain_nanomem.pruning import Kept, Place, ancestry, is_over, kept_records
+from langchain_nanomem.removal import RemovingSaver, run_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from langchain_nanomem.journal import Record
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.records import Encoded, SessionRecords
+    from langchain_nanomem.remains import Place
     from langchain_nanomem.working_set import Channel
 
 PendingWrites = list[PendingWrite]
 _UUID6_EPOCH = datetime(1582, 10, 15, tzinfo=UTC)
 
 
-class NanomemSaver(ThreadedSaver):
+class NanomemSaver(RemovingSaver):
     """Keeps a graph's checkpoints in the session of its thread: ``thread_id`` is the key.
 
     Each message is stored once, however many checkpoints contain it, and is the session's
@@ -56,17 +55,14 @@ class NanomemSaver(ThreadedSaver):
             above all, nothing is written but what it makes of each value, message text too.
     """
 
-    sessions: SessionManager
-    """Where the sessions are kept."""
-
     def __init__(
         self, sessions: SessionManager, *, serde: SerializerProtocol | None = None
     ) -> None:
-        super().__init__(serde=serde)
-        self.sessions = sessions
+        super().__init__(sessions, serde=serde)
         self._dropped: set[str] = set()  # shared with the shallow copies that LangGraph makes
         if serde is not None:
             sessions.elements = Elements(self.serde)
+            sessions.forget()  # what was read before was made by another one
 
     # --- reading ---
 
@@ -75,6 +71,7 @@ class NanomemSaver(ThreadedSaver):
         key, namespace = _thread(config), _namespace(config)
         with self.sessions.reading(key) as records:
             checkpoint_id = get_checkpoint_id(config) or records.newest.get(namespace, "")
+            records.working_for(self.serde).begin(namespace)
             return self._tuple(records, namespace, checkpoint_id, self._elements.hand_out)
 
     @override
@@ -214,12 +211,13 @@ class NanomemSaver(ThreadedSaver):
                     "checkpoint": writer.encode(rest),
                     "metadata": writer.encode(get_checkpoint_metadata(config, metadata)),
                     "versions": dict(checkpoint["channel_versions"]),
-                    "values": _encode_values(writer, namespace, checkpoint, new_versions),
+                    "values": _kept_values(records, namespace, checkpoint)
+                    | _encode_values(writer, namespace, checkpoint, new_versions),
                 }
                 if "versions_seen" in apart:
                     record["seen"] = checkpoint["versions_seen"]
                 self.sessions.commit(records, [*writer.new, written(record)])
-                records.working.settle(namespace)
+                records.working_for(self.serde).settle(namespace)
                 writer.written()
         return _config(key, namespace, checkpoint["id"])
 
@@ -258,6 +256,8 @@ class NanomemSaver(ThreadedSaver):
                     "path": task_path,
                     "writes": new,
                 }
+                if run := run_of(config):
+                    record["run"] = run_mark(run)
                 self.sessions.commit(records, [*writer.new, record], durable=False)
                 writer.written()
 
@@ -277,106 +277,6 @@ class NanomemSaver(ThreadedSaver):
             moment is not None and moment <= deleted_at for moment in moments
         )
 
-    def _take_back(self, records: SessionRecords, late: Place) -> None:
-        """Remove the writes that overtook a late checkpoint, as if they had come after it."""
-        if late not in records.written_at:
-            return
-        there = {(ns, i) for ns, checkpoints in records.checkpoints.items() for i in checkpoints}
-        self._keep(records, Kept(there, set(records.written_at) - {late}, only_referred=True))
-        told = records.header.get("scope") or records.header.get("metadata")
-        if not (told or records.elements or records.checkpoints or records.written_at):
-            self.sessions.delete(records.key)
-
-    # --- removing and copying ---
-
-    @override
-    def delete_thread(self, thread_id: str) -> None:
-        self.sessions.delete(str(thread_id))
-
-    @override
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        runs = set(run_ids)
-        for info in self.sessions.journal.list() if runs else ():
-            with self.sessions.writing(info.key) as records:
-                kept = {
-                    (ns, checkpoint_id)
-                    for ns, checkpoints in records.checkpoints.items()
-                    for checkpoint_id in checkpoints
-                    if self._metadata(records, (ns, checkpoint_id)).get("run_id") not in runs
-                }
-                if len(kept) < sum(map(len, records.checkpoints.values())):
-                    self._keep(records, Kept(kept, kept, only_referred=True))
-
-    @override
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        source, target = str(source_thread_id), str(target_thread_id)
-        copied, _ = self.sessions.journal.read(source)
-        if not copied:
-            return
-        with self.sessions.writing(target) as records:
-            if records.exists:
-                raise ValueError(
-                    f"thread {target!r} exists already; delete it first, or copy to another"
-                )
-            rest = [record for record in copied if record.get("_type") != "metadata"]
-            headers = [record for record in copied if record.get("_type") == "metadata"]
-            header: Record = {}
-            for record in headers:
-                header |= record
-            header = {name: v for name, v in header.items() if name not in {"uid", "key"}}
-            self.sessions.commit(records, [*rest, self.sessions.header(records) | header])
-
-    @override
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Remove checkpoints that are no longer needed, and give their space back.
-
-        The conversation itself stays. A thread whose channels are rebuilt from the writes of
-        earlier checkpoints keeps those.
-
-        Args:
-            thread_ids: The threads; missing ones are passed over.
-            strategy: "keep_latest": keep the newest checkpoint of each namespace, with its
-                pending writes. "delete": remove the threads whole.
-
-        Raises:
-            TypeError: `thread_ids` is a single string.
-            ValueError: The strategy is another.
-        """
-        if isinstance(thread_ids, str):
-            raise TypeError("thread_ids must be a sequence of thread ids, not one string")
-        if strategy not in {"keep_latest", "delete"}:
-            raise ValueError(f'strategy must be "keep_latest" or "delete", not {strategy!r}')
-        for thread_id in map(str, thread_ids):
-            if strategy == "delete":
-                self.delete_thread(thread_id)
-            else:
-                self._keep_latest(thread_id)
-
-    def _keep_latest(self, key: str) -> None:
-        with self.sessions.writing(key) as records:
-            kept: set[Place] = set()
-            for place in self._latest(records):
-                channels = self._metadata(records, place).get("counters_since_delta_snapshot") or ()
-                kept |= {place, *ancestry(records, *place, set(channels))}
-            if kept:
-                self._keep(records, Kept(kept, kept))
-
-    def _latest(self, records: SessionRecords) -> Iterator[Place]:
-        """The newest checkpoint of each namespace that is still of use."""
-        for place in records.newest.items():
-            namespace = place[0]
-            if not is_over(records, namespace, self._metadata(records, place).get("parents") or {}):
-                yield place
-
-    def _metadata(self, records: SessionRecords, place: Place) -> dict[str, Any]:
-        encoded = records.checkpoint(*place)["metadata"]
-        metadata: dict[str, Any] = self._elements.decode(encoded, records)
-        return metadata
-
-    def _keep(self, records: SessionRecords, kept: Kept) -> None:
-        raw, _ = self.sessions.journal.read(records.key)
-        self.sessions.rewrite(records, kept_records(records, raw, kept))
-
     def _apart(self, checkpoint: Checkpoint) -> frozenset[str]:
         """What of a checkpoint is told outside of it; names of nodes only if they may be read."""
         seen = checkpoint.get("versions_seen")
@@ -385,10 +285,6 @@ class NanomemSaver(ThreadedSaver):
         return _STORED_APART | {"versions_seen"} if readable else _STORED_APART
 
     # --- the rest of the contract ---
-
-    @property
-    def _elements(self) -> Elements:
-        return Elements(self.serde)
 
     @override
     def get_next_version(self, current: str | None, channel: None) -> str:
@@ -414,6 +310,15 @@ def _config(key: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
     return {"configurable": place}
 
 
+def run_of(config: RunnableConfig) -> str | None:
+    """The run that a config belongs to, as LangGraph notes it with a checkpoint; None if untold."""
+    for told in (config.get("metadata"), config["configurable"]):
+        run = (told or {}).get("run_id")
+        if run is not None:
+            return run if isinstance(run, str) else None
+    return None
+
+
 def _encode_values(
     writer: ElementWriter, namespace: str, checkpoint: Checkpoint, new_versions: ChannelVersions
 ) -> dict[str, list[Any]]:
@@ -428,6 +333,16 @@ def _encode_values(
         ]
         for channel, version in new_versions.items()
     }
+
+
+def _kept_values(
+    records: SessionRecords, namespace: str, checkpoint: Checkpoint
+) -> dict[str, tuple[Any, Encoded]]:
+    """The values that a checkpoint brought which is put once more, perhaps without them."""
+    if checkpoint["id"] not in records.checkpoints.get(namespace, ()):
+        return {}
+    values: dict[str, Any] = records.checkpoint(namespace, checkpoint["id"])["values"]
+    return values
 
 
 def _moment(checkpoint_id: str) -> datetime | None:

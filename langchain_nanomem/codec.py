@@ -12,9 +12,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import langchain_core.messages as lc
+from pydantic import BaseModel
 
 from langchain_nanomem.session import parse_timestamp, tool_calls_of, utc_now
-from langchain_nanomem.values import dump_value, from_json, unpack
+from langchain_nanomem.values import dump_value, from_json, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,17 @@ _CLASSES: dict[str, tuple[type[BaseMessage], str | None]] = {
 }
 _BOOKKEEPING = frozenset({"role", "timestamp", "_class", "_calls", "_extra"})
 _OPENAI = ("name", "tool_calls", "tool_call_id")
-_set = object.__setattr__  # pydantic's own would check what is whole already
+# The slots of a pydantic model, set directly: its own ways would check what is whole already.
+_new = object.__new__
+_set_fields, _set_names, _set_extra, _set_private = (
+    vars(BaseModel)[slot].__set__
+    for slot in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
+)
 
 
 def encode(message: BaseMessage) -> dict[str, Any]:
@@ -80,6 +91,17 @@ def encode_fields(
     return record
 
 
+def is_whole(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether `decode` makes a message of these very fields of the record made of them.
+
+    A program may set a field to what no such message can have: text to None, a type to another.
+    """
+    _, again, _ = decode_fields(record)
+    return again.keys() == fields.keys() and all(
+        again[name] is value or _is(value, again[name]) for name, value in fields.items()
+    )
+
+
 def is_known_class(cls: type[Any]) -> bool:
     """Whether it is one of LangChain's own message classes, exactly."""
     return _CLASSES.get(cls.__name__, (None, None))[0] is cls
@@ -96,11 +118,11 @@ def decode(record: Mapping[str, Any]) -> BaseMessage:
 
 def construct(cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]) -> BaseMessage:
     """A message that has these very fields, all of its class, as its own; nothing is checked."""
-    message = cls.__new__(cls)
-    _set(message, "__dict__", fields)
-    _set(message, "__pydantic_fields_set__", _all_names(cls))
-    _set(message, "__pydantic_extra__", extra)
-    _set(message, "__pydantic_private__", None)
+    message = _new(cls)
+    _set_fields(message, fields)
+    _set_names(message, _all_names(cls))
+    _set_extra(message, extra)
+    _set_private(message, None)
     return message
 
 
@@ -153,9 +175,10 @@ def stamped(record: dict[str, Any]) -> dict[str, Any]:
     return {"role": record["role"], "content": record["content"], "timestamp": stamp} | record
 
 
-def said_at(additional_kwargs: Mapping[str, Any] | None) -> str:
+def said_at(additional_kwargs: Any) -> str:
     """When a message was said, by what it tells itself, else the present; in ISO 8601."""
-    told = parse_timestamp((additional_kwargs or {}).get("timestamp"))
+    is_told = isinstance(additional_kwargs, Mapping)
+    told = parse_timestamp(additional_kwargs.get("timestamp")) if is_told else None
     return (told or utc_now()).isoformat()
 
 
@@ -222,6 +245,7 @@ def _is_regular(call: dict[str, Any]) -> bool:
         call.keys() == {"name", "args", "id", "type"}
         and call["type"] == "tool_call"
         and isinstance(call["args"], dict)
+        and is_plain(call["args"])
     )
 
 
@@ -256,7 +280,7 @@ def _decode_tool_calls(record: Mapping[str, Any]) -> dict[str, Any]:
 def _arguments(arguments: Any) -> dict[str, Any] | None:
     if isinstance(arguments, str):
         try:
-            arguments = unpack(from_json(arguments.encode("utf-8", "surrogatepass") or b"{}"))
+            arguments = from_json(arguments.encode("utf-8", "surrogatepass") or b"{}")
         except ValueError:
             return None
     return arguments if isinstance(arguments, dict) else None

@@ -44,10 +44,6 @@ def delta_history(
 
 def _ancestors(records: SessionRecords, namespace: str, checkpoint_id: str) -> Iterator[Record]:
     """The checkpoints before one, the nearest first; by their parents, as forks go apart."""
-    known = records.checkpoints.get(namespace, {})
-    while checkpoint_id in known:
-        parent = records.checkpoint(namespace, checkpoint_id)["parent"]
-        if parent not in known:
-            return
-        yield records.checkpoint(namespace, parent)
-        checkpoint_id = parent
+    node = records.node(namespace, checkpoint_id)
+    while node is not None and (node := records.node(namespace, node["parent"])) is not None:
+        yield node

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langchain_nanomem.codec import encode, encode_fields, said_at, stamped
+from langchain_nanomem.codec import encode, encode_fields, is_whole, said_at, stamped
 from langchain_nanomem.images import image_of
 from langchain_nanomem.live_lists import LiveList
 from langchain_nanomem.ranges import Ranges
@@ -48,7 +48,7 @@ class ElementWriter:
         self.new = []
         self._elements = elements
         self._records = records
-        self._working = records.working
+        self._working = records.working_for(elements.serde)
         self._lists: dict[Channel, LiveList] = {}
         self._seen: list[Seen] = []
         self._names: dict[bytes, int] = {}
@@ -56,6 +56,7 @@ class ElementWriter:
         self._here: dict[Any, Seen] = {}
         self._unnamed: dict[bytes, int] = {}
         self._claimed: set[int] = set()
+        self._base_named: LiveList | None = None
 
     def written(self) -> None:
         """Note that everything was written: it may be referred to from now on."""
@@ -146,6 +147,7 @@ class ElementWriter:
 
     def _list(self, value: list[Any], conversation: bool, channel: Channel) -> list[Any]:  # noqa: FBT001
         """The ranges and runs of a list's numbers."""
+        value = value.copy()  # the program may go on with its own meanwhile
         base = self._working.like(channel, value, anywhere=not conversation)
         shared = base.common(value) if base else 0
         numbers = base.numbers[:shared] if base else []
@@ -158,7 +160,7 @@ class ElementWriter:
             number, image = self._number(element, conversation, rest)
             numbers.append(number)
             images.append(image)
-        one = LiveList(list(value), numbers, images, follows=(base, shared))
+        one = LiveList(value, numbers, images, follows=(base, shared))
         one.ranges = self._ranges(base, numbers)
         if channel[1]:
             self._lists[channel] = one
@@ -216,11 +218,14 @@ class ElementWriter:
                 return seen.number
         if base is not None and (number := base.find(value, image)) is not None:
             return number
-        number = self._records.message_ids.get(getattr(value, "id", None) or "")
+        number = self._number_of_id(getattr(value, "id", None))
         stored = None if number is None else self._elements.image(number, self._records)
         if stored and stored.equals(image):
             return number
         return self._named(value.id, image) if line and self._elements.readable else None
+
+    def _number_of_id(self, message_id: Any) -> int | None:
+        return self._records.message_ids.get(message_id) if type(message_id) is str else None
 
     def _named(self, message_id: str | None, image: Image) -> int | None:
         """The number of a message that was written before it was given its id; None of others."""
@@ -251,6 +256,8 @@ class ElementWriter:
         if not isinstance(value, BaseMessage):
             return {"_type": "element", "json": image.content}
         record = encode_fields(image.cls, image.content, {})
+        if not is_whole(record, image.content):
+            return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
 
     def _store(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
@@ -259,8 +266,9 @@ class ElementWriter:
         What two people say in the same words is said twice, and stands in two lines.
         """
         if line:
-            number = self._add(self._element(value, image, line))
-            if value.id is None:
+            element = self._element(value, image, line)
+            number = self._add(element)
+            if value.id is None and "role" in element:
                 self._unnamed[image.name()] = number
             return number
         return self._by_name(image.name(), lambda: self._element(value, image, line))
@@ -268,25 +276,35 @@ class ElementWriter:
     def _loose(self, value: Any, line: bool, base: LiveList | None) -> int:  # noqa: FBT001
         """The number of an element that has no image: it is told by how it is written."""
         element = self._loose_element(value, line) if self._elements.readable else {}
-        for number in base.loose_numbers() if base else ():
-            if number not in self._working.named:
-                self._working.name(self._elements.name(number, self._records), number)
+        self._name_loose(base)
         kind = b"message" if line else b"element"
         if not self._elements.readable:
             name = kind + self._elements.fingerprint(value)
             return self._by_name(name, lambda: self._opaque(value, line))
         name = kind + digest(element)
-        known = self._records.message_ids.get(element.get("id") or "")
+        known = self._number_of_id(element.get("id"))
         if known is not None and self._elements.name(known, self._records) == name:
             return known
         return self._by_name(name, lambda: element)
+
+    def _name_loose(self, base: LiveList | None) -> None:
+        """Have the elements without an image found by their names, all of them at once."""
+        if base is None or base is self._base_named:
+            return
+        self._base_named = base
+        for number in base.loose_numbers():
+            if number not in self._working.named:
+                self._working.name(self._elements.name(number, self._records), number)
 
     def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         if not isinstance(value, BaseMessage):
             return {"_type": "element", **self._elements.dumps(value)}
         try:
             record = encode(value)
-            foreign = _OBJECT in dump_record(record) and self._elements.own_objects
+            has_objects = _OBJECT in dump_record(record)
+            foreign = not is_whole(record, value.__dict__) or (
+                has_objects and self._elements.own_objects
+            )
         except ValueError:  # a class or an artifact that only the serializer can store
             foreign = True
         if foreign:

@@ -17,6 +17,7 @@ from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.records import MESSAGE_TYPES, Encoded, SessionRecords, copy_record, digest
 from langchain_nanomem.values import dump_record, from_json, to_json
+from langchain_nanomem.working_set import LiveNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,16 +88,17 @@ class Elements:
             return _DeltaSnapshot(self.hand_out(channel, encoded["snapshot"], records))
         if "list" not in encoded:
             return self.decode(encoded, records)
-        numbers = records.working.numbers_of(channel, encoded["list"])
-        if numbers is None:
+        live = records.working_for(self.serde).numbers_of(channel, encoded["list"])
+        if live is None:
             numbers = records.members(encoded["list"])
-        images = self._images(numbers, records)
-        return records.working.hand_out(
-            channel, numbers, images, lambda number: self._element(records, number)
+            live = LiveNumbers(numbers, records.ranges(encoded["list"]))
+        images = self._images(live.numbers, records)
+        return records.working_for(self.serde).hand_out(
+            channel, live, images, lambda number: self._element(records, number)
         )
 
     def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:
-        known = records.working.images
+        known = records.working_for(self.serde).images
         if missing := set(numbers).difference(known):
             records.elements.prefetch(missing)
             for number in missing:
@@ -105,7 +107,7 @@ class Elements:
 
     def image(self, number: int, records: SessionRecords) -> Image | None:
         """The image of an element as it was written; None if it has none."""
-        known = records.working.images
+        known = records.working_for(self.serde).images
         if number not in known:
             element = self._record(records, number)
             if "_type" not in element:
@@ -149,7 +151,7 @@ class Elements:
         return {"role": "unknown", "content": value}
 
     def _element(self, records: SessionRecords, number: int) -> Any:
-        image = records.working.images.get(number)
+        image = records.working_for(self.serde).images.get(number)
         if image is not None:
             return image.fresh()
         element = self._record(records, number)
@@ -160,7 +162,13 @@ class Elements:
         return self.decode(element, records)
 
     def _loads(self, typed: list[str]) -> Any:
-        return self.serde.loads_typed((typed[0], base64.b64decode(typed[1])))
+        kind, content = typed
+        if _is_pickled(kind):
+            raise NanomemError(
+                "a record holds a pickled value, which this package never writes: its file was "
+                "tampered with. Nothing of it was carried out."
+            )
+        return self.serde.loads_typed((kind, base64.b64decode(content)))
 
     def line(self, record: Record) -> Record:
         """What stands in the file for a message's record: itself, unless it is not to be read."""
@@ -179,8 +187,15 @@ class Elements:
         return f"{where!r}, an object of type {type(value).__module__}.{type(value).__qualname__},"
 
     def dumps(self, value: Any) -> Encoded:
-        """`value` as the serializer makes it."""
+        """`value` as the serializer makes it.
+
+        Raises:
+            ValueError: It would have to be pickled. What reads a pickle carries out whatever
+                stands in it.
+        """
         kind, content = self.serde.dumps_typed(value)
+        if _is_pickled(kind):
+            raise ValueError("it would have to be pickled, and pickles are never stored")
         return {"serde": [kind, base64.b64encode(content).decode()]}
 
     def fingerprint(self, value: Any) -> bytes:
@@ -188,6 +203,10 @@ class Elements:
         serde = self.serde.serde if isinstance(self.serde, EncryptedSerializer) else self.serde
         kind, content = serde.dumps_typed(value)
         return hashlib.blake2b(kind.encode() + b"\0" + content, digest_size=16).digest()
+
+
+def _is_pickled(kind: str) -> bool:
+    return kind.partition("+")[0] == "pickle"  # an encrypting serializer adds its cipher's name
 
 
 def _shown(message: BaseMessage) -> Record:

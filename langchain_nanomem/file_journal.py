@@ -24,6 +24,7 @@ from langchain_nanomem.files import (
     read_bytes,
     replace_file,
     sync_directory,
+    temporary_of,
     write_all,
 )
 from langchain_nanomem.journal import (
@@ -109,7 +110,7 @@ class FileJournal(Journal):
         sync = self._fsync == "record" or (durable and self._fsync == "put")
         with self.lock(key):
             path = self.path(key)
-            with _opened_or_made(path, sync=sync) as fd:
+            with _opened_or_made(path, sync=self._fsync != "none") as fd:
                 end = sound_end(fd, path)
                 if expected_end not in {None, position_at(fd, end)}:
                     raise ReplacedError(key)
@@ -147,6 +148,7 @@ class FileJournal(Journal):
             self._bury(key, path)
             self._forget_index(key)
             path.unlink()
+            temporary_of(path).unlink(missing_ok=True)
             self._files.removed(key)
             sync_directory(path.parent)
         return True
@@ -181,7 +183,9 @@ class FileJournal(Journal):
             logger.debug("%s: not kept (%s); the session takes longer to open", path, error)
 
     def _forget_index(self, key: str) -> None:
-        self._index(key).unlink(missing_ok=True)
+        path = self._index(key)
+        path.unlink(missing_ok=True)
+        temporary_of(path).unlink(missing_ok=True)
 
     def _index(self, key: str) -> Path:
         return self.workspace / ".index" / f"{file_stem(key)}.json"

@@ -102,7 +102,7 @@ class FileReader(JournalReader):
         for line in content.split(b"\n"):
             if line.strip():
                 number = functools.partial(_line_number, fd, at)
-                yield Entry((at, len(line)), load_line(line, self._path, number))
+                yield Entry((at, len(line)), load_line(line, self._path, number, self.objects))
             at += len(line) + 1
 
     @override
@@ -117,13 +117,14 @@ class FileReader(JournalReader):
 
     def _records(self, lines: list[bytes], group: list[Address]) -> Sequence[Record]:
         try:
-            return load_lines(lines)
+            return load_lines(lines, self.objects)
         except ValueError:  # one by one, to tell which
             return list(map(self._record, lines, group))
 
     def _record(self, line: bytes, address: Address) -> Record:
         fd = self._fd
-        return load_line(line, self._path, lambda: _line_number(fd, address[0]) if fd else 0)
+        number = functools.partial(_line_number, fd, address[0]) if fd else int
+        return load_line(line, self._path, number, self.objects)
 
 
 def _near_each_other(addresses: list[Address]) -> Iterator[list[Address]]:

@@ -143,8 +143,16 @@ def write_all(fd: int, content: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
+def temporary_of(path: Path) -> Path:
+    """Where what is to replace `path` is written."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Put `content` in place of what `path` held: readers see the old or the new, never a mix.
+
+    The caller keeps everyone else from replacing it at the same time. What a process that was
+    killed meanwhile has left is used up by the next one.
 
     Args:
         path: The file; it needn't exist.
@@ -157,7 +165,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """
     if path.is_symlink():
         raise OSError(f"{path} is a symbolic link: refused. Replace it by the file itself.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    temporary = temporary_of(path)
     try:
         fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -283,5 +291,6 @@ __all__ = [
     "read_bytes",
     "replace_file",
     "sync_directory",
+    "temporary_of",
     "write_all",
 ]

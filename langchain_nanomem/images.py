@@ -43,6 +43,11 @@ class Image(NamedTuple):
     pick: Callable[[Any], Any] | None
     """Gets the part of the content for which `==` isn't enough; None where it is."""
 
+    @property
+    def grab(self) -> Callable[[Any], Any] | None:
+        """Gets all fields of a message that are dictionaries or lists; None for what is none."""
+        return None if self.nested is None else _grab_of(self.nested)
+
     def again(self) -> Image:
         """The same, with its fields in another place of the memory."""
         return self if self.nested is None else self._replace(content=self.content.copy())
@@ -79,28 +84,15 @@ class Image(NamedTuple):
         except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
             return False
 
-    def fresh(self, parts: list[Any] | None = None) -> Any:
-        """A new element of this content.
-
-        Args:
-            parts: Takes up everything in it that could be changed in place, itself too.
-        """
+    def fresh(self) -> Any:
+        """A new element of this content, which shares nothing that could be changed in place."""
         if self.nested is None:
-            return _fresh(self.content, parts)
+            return _fresh(self.content)
         fields = self.content.copy()
         for name in self.nested:
             value = fields[name]
-            if value:
-                fields[name] = _fresh(value, parts)
-            else:
-                fields[name] = empty = type(value)()
-                if parts is not None:
-                    parts.append(empty)
-        extra: dict[str, Any] = {}
-        message = construct(self.cls, fields, extra)
-        if parts is not None:
-            parts += (message, fields, extra)
-        return message
+            fields[name] = _fresh(value) if value else type(value)()
+        return construct(self.cls, fields, {})
 
 
 def image_of(element: Any) -> Image | None:
@@ -111,9 +103,11 @@ def image_of(element: Any) -> Image | None:
     cls = type(element)
     try:
         if cls in _SCALARS:
-            return Image(cls, element, None, None) if is_plain(element) else None
+            pick = _itself if cls is float else None  # 0.0 equals -0.0
+            return Image(cls, element, None, pick) if is_plain(element) else None
         if cls in _CONTAINERS:
-            return Image(cls, _frozen(element), None, _itself) if is_plain(element) else None
+            frozen = _frozen(element)
+            return Image(cls, frozen, None, _itself) if is_plain(frozen) else None
         if not is_known_class(cls) or has_extra(element):
             return None
         return _image_of_fields(cls, _NOTHING, element.__dict__)
@@ -123,12 +117,13 @@ def image_of(element: Any) -> Image | None:
 
 def image_of_record(record: Record) -> Image | None:
     """The image of the message that a record stands for."""
-    if record.keys() <= _SIMPLE and type(record.get("content")) is str:
-        default = _simple_default(record.get("role"))
-        if default is not None:
+    role, message_id = record.get("role"), record.get("id")
+    if record.keys() <= _SIMPLE and {type(record.get("content")), type(role)} == {str}:
+        default = _simple_default(role)
+        if default is not None and (message_id is None or type(message_id) is str):
             content = default.content.copy()
             content["content"] = record["content"]
-            content["id"] = record.get("id")
+            content["id"] = message_id
             return Image(default.cls, content, default.nested, None)
     cls, told, extra = decode_told(record)
     return None if extra else _image_of_fields(cls, _frozen_defaults(cls), told)
@@ -154,20 +149,27 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
     """The image of a message that has these fields, and for the rest those of `default`."""
     content = default.content.copy()
     picked: list[str] = []
-    for name, value in fields.items():
-        kind = type(value)
-        if kind is str or value is None:
-            content[name] = value
+    for name, given in fields.copy().items():
+        kind = type(given)
+        if kind is str or given is None:
+            content[name] = given
             continue
+        content[name] = value = _frozen(given)
         if not is_plain(value):
             return None
-        content[name] = _frozen(value)
         if value or kind not in _CONTAINERS:
             picked.append(name)
     if len(content) != len(cls.model_fields):
         return None
     nested = tuple(name for name, value in content.items() if type(value) in _CONTAINERS)
     return Image(cls, content, nested, itemgetter(*picked) if picked else None)
+
+
+@cache
+def _grab_of(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: [fields[name] for name in names]  # `itemgetter` would make no sequence
 
 
 def _itself(content: Any) -> Any:
@@ -180,24 +182,24 @@ _EMPTY_LIST: list[Any] = []
 
 
 def _frozen(value: Any) -> Any:
-    """A copy that nobody else can change; empty ones are one and the same."""
+    """A copy that nobody else can change; empty ones are one and the same.
+
+    Where the program changes the value meanwhile, it is a copy of some state of each part.
+    """
     if type(value) is dict:
-        return {name: _frozen(item) for name, item in value.items()} if value else _EMPTY_DICT
+        items = value.copy().items() if value else ()
+        return {name: _frozen(item) for name, item in items} if items else _EMPTY_DICT
     if type(value) is list:
         return [_frozen(item) for item in value] if value else _EMPTY_LIST
     return value
 
 
-def _fresh(value: Any, parts: list[Any] | None) -> Any:
+def _fresh(value: Any) -> Any:
     if type(value) is dict:
-        copied: Any = {name: _fresh(item, parts) for name, item in value.items()}
-    elif type(value) is list:
-        copied = [_fresh(item, parts) for item in value]
-    else:
-        return value
-    if parts is not None:
-        parts.append(copied)
-    return copied
+        return {name: _fresh(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_fresh(item) for item in value]
+    return value
 
 
 def content_of(element: Any) -> Any:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
 Record = dict[str, Any]
 
 
@@ -58,6 +60,9 @@ class ReplacedError(Exception):
 
 class JournalReader(ABC):
     """One journal, held open: it stays what it is even if another takes its place meanwhile."""
+
+    objects: SerializerProtocol | None = None
+    """What makes the objects in its records again; without it they stay as they are written."""
 
     @abstractmethod
     def read(self, start: Position = ORIGIN) -> tuple[list[Entry], Position]:
@@ -163,7 +168,7 @@ class Journal(ABC):
     def keep_index(self, key: str, content: bytes) -> None:  # noqa: B027 - a back end may do without
         """Keep what makes opening the journal quick. It is no part of it, and may be lost.
 
-        It goes whenever the journal is rewritten or deleted.
+        It goes whenever the journal is rewritten or deleted. The caller holds the lock.
 
         Args:
             key: Whose journal.

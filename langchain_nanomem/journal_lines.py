@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
     from langchain_nanomem.journal import Record
 
 BOM = b"\xef\xbb\xbf"
@@ -79,19 +81,25 @@ def ends_clean(tail: bytes) -> bool:
 TAIL_BYTES = len(_MORE) + 1
 
 
-def load_line(line: bytes, path: Path, line_number: Callable[[], int]) -> Record:
+def load_line(
+    line: bytes,
+    path: Path,
+    line_number: Callable[[], int],
+    objects: SerializerProtocol | None = None,
+) -> Record:
     """The record of a line of `path`, without the mark of an append of several.
 
     Args:
         line: The line, without its end.
         path: For the error.
         line_number: Called for the number of the line, only where it is needed.
+        objects: Makes the objects in it again; without it they stay as they are written.
 
     Raises:
         CorruptRecordError: The line is no record.
     """
     try:
-        record = load_record(line.removeprefix(BOM))
+        record = load_record(line.removeprefix(BOM), objects)
     except ValueError as error:
         reason = f"not a record that can be read ({error})"
         raise CorruptRecordError(path, line_number(), reason, REMEDY) from error
@@ -99,15 +107,19 @@ def load_line(line: bytes, path: Path, line_number: Callable[[], int]) -> Record
     return record
 
 
-def load_lines(lines: Sequence[bytes]) -> list[Record]:
+def load_lines(lines: Sequence[bytes], objects: SerializerProtocol | None = None) -> list[Record]:
     """The records of many lines, as `load_line` gives them, in a fraction of the time.
+
+    Args:
+        lines: The lines, without their ends.
+        objects: Makes the objects in them again; without it they stay as they are written.
 
     Raises:
         ValueError: One of the lines is no record.
     """
     content = b"[" + b",".join(lines) + b"]"
     if BOM in content or may_be_tagged(content):
-        records = [load_record(line.removeprefix(BOM)) for line in lines]
+        records = [load_record(line.removeprefix(BOM), objects) for line in lines]
     else:
         records = from_json(content)
     if len(records) != len(lines) or not all(type(record) is dict for record in records):

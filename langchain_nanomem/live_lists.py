@@ -8,18 +8,16 @@ if nobody holds it any longer: a thread's thousand messages are not made anew at
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import getweakrefcount
 
 from langchain_core.messages import BaseMessage
 
+from langchain_nanomem.holders import CAN_TELL, are_free, are_held
 from langchain_nanomem.images import Image, content_of, exact, has_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     from langchain_nanomem.ranges import Ranges
@@ -27,23 +25,6 @@ if TYPE_CHECKING:
 Images = list[Image | None]
 _fields_of = attrgetter("__dict__")
 _extra_of = attrgetter("__pydantic_extra__")
-
-
-def _count_alone() -> int | None:
-    """The count of a part that only its owner and `LiveList.parts` refer to.
-
-    None where counts say nothing: on other Pythons, and on those without a global lock.
-    """
-    is_locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    if sys.implementation.name != "cpython" or not is_locked():
-        return None  # pragma: no cover - depends on the Python that runs it
-    owner: list[Any] = [{}]
-    return next(map(sys.getrefcount, list(owner)))
-
-
-_ALONE = _count_alone()
-
-
 _SCATTERED = 64
 
 
@@ -68,8 +49,6 @@ class LiveList:
         numbers: The number of each in the session.
         images: What each was when it was put or handed out.
         follows: A list that has the same leading elements, and how many of them.
-        parts: Of a list that was handed out, everything in it that could be changed in place,
-            and for each element, where its parts end.
     """
 
     def __init__(
@@ -79,7 +58,6 @@ class LiveList:
         images: Images,
         *,
         follows: tuple[LiveList | None, int] = (None, 0),
-        parts: tuple[Sequence[Any], Sequence[int]] = ((), ()),
     ) -> None:
         self.objects = objects
         self.numbers = numbers
@@ -88,7 +66,8 @@ class LiveList:
         """How the numbers are written; None until that is known."""
         self.made_together = 0
         """How many of its elements were made one after the other, and so lie side by side."""
-        self._parts, self._ends = parts
+        self.grabs: list[Any] = []
+        """Of a list that was handed out, for each message what gets the parts of it."""
         self._places: dict[Any, int] | None = None
         base, shared = follows
         new = images[shared:]
@@ -173,45 +152,31 @@ class LiveList:
 
     def reusable(self, numbers: list[int]) -> Reusable:
         """Which elements may be handed out again for `numbers`."""
-        count = min(len(numbers), len(self._ends))
-        if not count or _ALONE is None or numbers[0] != self.numbers[0]:
+        count = min(len(numbers), len(self.objects))
+        if not count or not CAN_TELL or numbers[0] != self.numbers[0]:
             return NOTHING
         if numbers[:count] != self.numbers[:count]:
             pairs = zip(numbers, self.numbers, strict=False)
             count = next(i for i, (one, other) in enumerate(pairs) if one != other)
-        held = self._held(count)
-        changed = self._changed(count) if len(held) < count else set()
-        return Reusable(count, held | changed)
+        return Reusable(count, self._unfit(count))
 
-    def _held(self, count: int) -> set[int]:
-        """The places of the elements to which someone refers, or to a part of them."""
-        parts = self._parts[: self._ends[count - 1]]
-        counts = list(map(sys.getrefcount, parts))
-        alone = _ALONE + 1  # type: ignore[operator]  # asked only where counts tell
-        if counts.count(alone) == len(counts) and not any(map(getweakrefcount, parts)):
-            return set()
-        if len(counts) - counts.count(alone) > count // 2:
-            return set(range(count))  # all, most likely: the program still has the list
-        held = [n for n, c in enumerate(counts) if c != alone or getweakrefcount(parts[n])]
-        return {bisect_right(self._ends, n) for n in held}
+    def _unfit(self, count: int) -> set[int]:
+        """The places of those that somebody holds, or to a part of them, or has changed."""
+        if self._are_free(0, count):
+            loose = {place for place in self.loose if place < count}
+            if self._is_same(self.objects[:count]):
+                return loose
+        elif are_held(self.objects[:count]):
+            return set(range(count))
+        return {place for place in range(count) if not self._is_fit(place)}
 
-    def _changed(self, count: int) -> set[int]:
-        changed = {place for place in self.loose if place < count}
-        head = self.objects[:count]
-        if not self._is_same(head):
-            pairs = enumerate(zip(self.images, head, strict=False))
-            changed |= {
-                place for place, (image, value) in pairs if image and not image.is_of(value)
-            }
-        return changed
+    def _is_fit(self, place: int) -> bool:
+        image = self.images[place]
+        is_same = image is not None and image.is_of(self.objects[place])
+        return is_same and self._are_free(place, place + 1)
 
-    def parts_of(self, place: int) -> Sequence[Any]:
-        """Everything in an element that could be changed in place."""
-        return self._parts[self._ends[place - 1] if place else 0 : self._ends[place]]
-
-    def parts_until(self, count: int) -> tuple[list[Any], list[int]]:
-        """The same of the first `count` elements, and where each one's end."""
-        return list(self._parts[: self._ends[count - 1]] if count else ()), list(self._ends[:count])
+    def _are_free(self, start: int, end: int) -> bool:
+        return are_free(self.objects[start:end], self.grabs[start:end])
 
 
 def hand_out(
@@ -230,15 +195,13 @@ def hand_out(
     """
     base, (count, unfit) = previous or (None, NOTHING)
     objects = base.objects[:count] if base else []
-    parts, ends = base.parts_until(count) if base and not unfit else ([], [])
-    for place in range(len(ends), len(numbers)):
-        if base and place < count and place not in unfit:
-            parts += base.parts_of(place)
-        else:
-            image = images[place]
-            objects[place : place + 1] = [image.fresh(parts) if image else make(numbers[place])]
-        ends.append(len(parts))
-    made = LiveList(objects, numbers, images, follows=(base, count), parts=(parts, ends))
+    places = sorted(unfit) + list(range(count, len(numbers)))
+    for place in places:
+        image = images[place]
+        objects[place : place + 1] = [image.fresh() if image else make(numbers[place])]
+    made = LiveList(objects, numbers, images, follows=(base, count))
+    made.grabs = base.grabs[:count] if base else []
+    made.grabs += [image and image.grab for image in images[len(made.grabs) :]]
     made.made_together = base.made_together if base else len(numbers)
     return made
 
@@ -253,4 +216,5 @@ def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:
 
 def _name_of(value: Any) -> Any:
     """What a message, or any other element, is likely to be found again by."""
-    return (isinstance(value, BaseMessage) and value.id) or id(value)
+    message_id = value.id if isinstance(value, BaseMessage) else None
+    return message_id if type(message_id) is str else id(value)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _MIN_INDEXED = 65_536
 """How far a journal has to reach beyond its index, at least, before another one is made."""
+_USES_BETWEEN_WEIGHINGS = 64
 _RESERVED = ("_type", "_n", "_more")
 
 
@@ -49,6 +50,8 @@ class SessionManager:
     Args:
         workspace: A directory, or a `Journal`.
         max_cached_sessions: How many sessions are kept in memory though nobody holds them.
+        max_cached_messages: About how many messages these may have together. The session used
+            last is kept however long it is.
     """
 
     journal: Journal
@@ -57,11 +60,17 @@ class SessionManager:
     """How a graph's values are written; `NanomemSaver` sets it when it has a serializer."""
 
     def __init__(
-        self, workspace: str | os.PathLike[str] | Journal, *, max_cached_sessions: int = 64
+        self,
+        workspace: str | os.PathLike[str] | Journal,
+        *,
+        max_cached_sessions: int = 64,
+        max_cached_messages: int = 200_000,
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.elements = Elements()
         self._max_cached = max_cached_sessions
+        self._max_weight = max_cached_messages
+        self._uses = 0
         self._guard = threading.RLock()
         self._live: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._recent: OrderedDict[str, tuple[SessionRecords, Session | None]] = OrderedDict()
@@ -169,9 +178,13 @@ class SessionManager:
         with records.guard, contextlib.ExitStack() as stack:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))
+                reader.objects = self.elements.serde
                 stack.enter_context(records.attached(reader))
-            self._refresh(records)
-            yield records
+            try:
+                self._refresh(records)
+                yield records
+            finally:
+                self._forget_misleading_index(records)
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[SessionRecords]:
@@ -194,6 +207,9 @@ class SessionManager:
             records.fold(*records.read_on())
         except Exception:  # noqa: BLE001 - an error now would make the caller write it once more
             records.reset()
+        except BaseException:  # half folded, it would be folded once more
+            records.reset()
+            raise
         self._keep_index(records)
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
@@ -279,7 +295,18 @@ class SessionManager:
             self._recent[key] = (records, session)
             while len(self._recent) > self._max_cached:
                 self._recent.popitem(last=False)
+            self._uses += 1
+            if self._uses % _USES_BETWEEN_WEIGHINGS == 0:
+                self._shed()
             return records
+
+    def _shed(self) -> None:
+        """Forget those not used for longest, if all together have too many messages."""
+        weight = 0
+        for place, key in enumerate(reversed(list(self._recent))):
+            weight += self._recent[key][0].weight
+            if place and weight > self._max_weight:
+                del self._recent[key]
 
     def _message_lines(self, records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
         checked = [_checked(records, place, record) for place, record in enumerate(fresh)]
@@ -306,7 +333,6 @@ class SessionManager:
         except ReplacedError:
             records.reset()
             records.fold(*records.read_on())
-        self._keep_index(records)
 
     def _read_anew(self, records: SessionRecords) -> None:
         """Read what was rewritten."""
@@ -316,8 +342,16 @@ class SessionManager:
 
     def _open_by_index(self, records: SessionRecords) -> None:
         content = self.journal.index(records.key)
-        if content is not None:
-            restore_index(records, content)
+        try:
+            if content:
+                restore_index(records, content, self.elements.serde)
+        except Exception:  # noqa: BLE001 - whatever is in it, it is no index of ours
+            records.reset()
+
+    def _forget_misleading_index(self, records: SessionRecords) -> None:
+        if records.is_misled:
+            records.is_misled = False
+            self.journal.keep_index(records.key, b"")
 
     def _keep_index(self, records: SessionRecords) -> None:
         """Keep an index whenever the journal has grown by a good part since the last."""

@@ -8,18 +8,19 @@ from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.records import (
     ELEMENT_TYPES,
     MESSAGE_TYPES,
+    Encoded,
     SessionRecords,
     number_of,
-    references,
+    own_numbers,
+    spans_of,
 )
+from langchain_nanomem.remains import Needs, Place, needs_of, remains_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from langchain_nanomem.journal import Record
-
-Place = tuple[str, str]
-"""Namespace and id of a checkpoint."""
+    from langchain_nanomem.shelf import Shelf
 
 
 class Kept(NamedTuple):
@@ -27,52 +28,16 @@ class Kept(NamedTuple):
 
     checkpoints: set[Place]
     writes: set[Place]
-    """The checkpoints whose writes stay."""
-    only_referred: bool = False
-    """Whether message lines go too that only removed checkpoints contained."""
-
-
-def ancestry(
-    records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
-) -> Iterator[Place]:
-    """The ancestors whose writes are needed to rebuild `channels` at a checkpoint.
-
-    A delta channel has no value of its own with a checkpoint: it is the value of the nearest
-    ancestor that has one, and all that was written since.
-    """
-    open_channels = _without_value(records, namespace, checkpoint_id, channels)
-    parent = records.checkpoint(namespace, checkpoint_id)["parent"]
-    while open_channels and parent in records.checkpoints[namespace]:
-        yield namespace, parent
-        open_channels = _without_value(records, namespace, parent, open_channels)
-        parent = records.checkpoint(namespace, parent)["parent"]
-
-
-def is_over(records: SessionRecords, namespace: str, parents: dict[str, str]) -> bool:
-    """Whether a namespace is that of a subgraph's call from an older root checkpoint.
-
-    Args:
-        records: The thread's records.
-        namespace: Where it names a call, it holds the task's id behind a colon.
-        parents: What the newest checkpoint in it says of the graphs around it.
-    """
-    newest = records.newest.get("")
-    return newest is not None and ":" in namespace and parents.get("", newest) != newest
-
-
-def _without_value(
-    records: SessionRecords, namespace: str, checkpoint_id: str, channels: set[str]
-) -> set[str]:
-    versions = records.checkpoint(namespace, checkpoint_id)["versions"]
-    return {
-        channel
-        for channel in channels
-        if records.value(namespace, channel, versions.get(channel)) is None
-    }
+    """The checkpoints whose writes stay, also such as are still to be put."""
+    but_runs: frozenset[str] = frozenset()
+    """The marks of the runs whose writes go all the same."""
 
 
 def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> list[Record]:
     """The records of `raw`, the whole journal, that stay.
+
+    What kept checkpoints are rebuilt from stays too; message lines go that only removed
+    checkpoints contained.
 
     Args:
         records: The same journal, folded.
@@ -80,40 +45,80 @@ def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> 
         kept: What stays.
     """
     raw = _numbered(raw)
-    checkpoints = _with_their_values(records, kept.checkpoints)
-    needed = _referred(records, checkpoints.values(), kept.writes)
-    before = set(records.before_graph or ())
-    lost = _ever_referred(records) - needed - before if kept.only_referred else set()
-    _note_before(raw, checkpoints, sorted(before))
-    stays = _Filter(checkpoints, kept, needed, lost)
-    return [record for old in raw if (record := stays.filtered(old)) is not None]
+    needs = needs_of(records, kept.checkpoints)
+    places = {place: records.checkpoint(*place) for place in kept.checkpoints}
+    places |= remains_of(records, kept.checkpoints, needs)
+    _give_values(records, places)
+    _note_before(records, raw, places)
+    stays = _Filter(places, kept, needs)
+    found = [record for old in raw if (record := stays.filtered(old)) is not None]
+    return _without_lost(records, raw, found)
 
 
-def _referred(
-    records: SessionRecords, checkpoints: Iterable[Record], writes: Iterable[Place]
-) -> set[int]:
+def _without_lost(records: SessionRecords, raw: list[Record], found: list[Record]) -> list[Record]:
+    """`found` without the elements that nothing in it refers to any more."""
+    needed = _referred(records, found)
+    lost = _referred(records, raw) - needed - set(records.before_graph or ())
+
+    def stays(record: Record) -> bool:
+        kind = record.get("_type")
+        if kind in MESSAGE_TYPES:
+            return record["_n"] not in lost
+        return kind != "element" or record["_n"] in needed
+
+    return [record for record in found if stays(record)]
+
+
+def _referred(records: SessionRecords, found: Iterable[Record]) -> set[int]:
     """The numbers of the elements that these checkpoints and writes are made of."""
-    encoded = [value for record in checkpoints for _, value in record["values"].values()]
-    for place in writes:
-        encoded += [value for _, _, value, _ in records.writes_at(*place).values()]
-    found = {number for value in encoded for number in references(value, records.elements)}
-    return found | records.named_before(found)
+    encoded = (value for record in found for value in _encoded_in(record))
+    numbers = numbers_in(encoded, records.elements)
+    return numbers | records.named_before(numbers)
 
 
-def _ever_referred(records: SessionRecords) -> set[int]:
-    spaces = records.checkpoints.items()
-    every = (records.checkpoint(ns, checkpoint_id) for ns, ids in spaces for checkpoint_id in ids)
-    return _referred(records, every, records.written_at)
+def _encoded_in(record: Record) -> Iterator[Encoded]:
+    kind = record.get("_type")
+    if kind == "writes":
+        yield from (value for _, _, value in record["writes"])
+    if kind == "checkpoint":
+        yield from (record["checkpoint"], record["metadata"])
+    if kind in {"checkpoint", "ancestor"}:
+        for value in record["values"].values():
+            yield value if isinstance(value, dict) else value[1]
+
+
+def numbers_in(encoded: Iterable[Encoded], elements: Shelf) -> set[int]:
+    """The numbers of all elements that these values refer to, runs included.
+
+    Lists that grow have most of their ranges in common: each is looked at once.
+    """
+    waiting = list(encoded)
+    runs: set[int] = set()
+    ranges: set[tuple[int, int]] = set()
+    while waiting:
+        for span in spans_of(waiting.pop()):
+            if not isinstance(span, int):
+                ranges.add((span[0], span[1]))
+            elif span not in runs:
+                runs.add(span)
+                waiting.append(elements.get(span) or {})
+    found, end = set(runs), 0
+    for first, stop in sorted(ranges):
+        found.update(range(max(first, end), stop))
+        end = max(end, stop)
+    return found
 
 
 def _numbered(raw: Iterable[Record]) -> list[Record]:
     """The records with the numbers that they have as long as none is taken away."""
+    raw = list(raw)
     numbered: list[Record] = []
     taken: set[int] = set()
+    carried = own_numbers(raw)
     following = 0
     for record in raw:
         if record.get("_type") in ELEMENT_TYPES:
-            number = number_of(record, taken, following)
+            number = number_of(record, taken, carried, following)
             taken.add(number)
             following = max(following, number + 1)
             numbered.append({**record, "_n": number})
@@ -122,47 +127,53 @@ def _numbered(raw: Iterable[Record]) -> list[Record]:
     return numbered
 
 
-def _note_before(raw: list[Record], kept: dict[Place, Record], before: list[int]) -> None:
+def _note_before(records: SessionRecords, raw: list[Record], kept: dict[Place, Record]) -> None:
     """Have the first root checkpoint that stays tell what was there before any.
 
     It could not be told any more: messages of removed checkpoints look the same.
     """
     places = [(r["ns"], r["id"]) for r in raw if r.get("_type") == "checkpoint" and r["ns"] == ""]
-    if first := next((place for place in places if place in kept), None):
+    first = next((p for p in places if p in kept and kept[p]["_type"] == "checkpoint"), None)
+    if first is not None:
+        before = sorted(records.before_graph or ())
         kept[first] = {**kept[first], "before": [[number, number + 1] for number in before]}
 
 
+def _give_values(records: SessionRecords, kept: dict[Place, Record]) -> None:
+    """Have each of them bring the values of its versions that none before it brings."""
+    brought: set[tuple[str, str, object]] = set()
+    for place in sorted(kept, key=lambda place: place[1]):
+        record = kept[place]
+        values = {}
+        for channel, version in record["versions"].items():
+            value = (place[0], channel, version)
+            if value not in brought and (stored := records.stored(*value)) is not None:
+                brought.add(value)
+                values[channel] = (version, stored)
+        kept[place] = {**record, "values": values}
+
+
 class _Filter(NamedTuple):
-    checkpoints: dict[Place, Record]
+    places: dict[Place, Record]
+    """The records of kept checkpoints, and of what remains of removed ones."""
     kept: Kept
-    needed: set[int]
-    lost: set[int]
+    needs: Needs
 
     def filtered(self, record: Record) -> Record | None:
         kind = record.get("_type")
-        if kind == "checkpoint":
-            kept = self.checkpoints.get((record["ns"], record["id"]))
+        if kind in {"checkpoint", "ancestor"}:
+            kept = self.places.get((record["ns"], record["id"]))
             return None if kept is None else written(kept)
-        if kind == "writes":
-            return record if (record["ns"], record["id"]) in self.kept.writes else None
-        if kind == "element":
-            return record if record["_n"] in self.needed else None
-        if kind in MESSAGE_TYPES:
-            return None if record["_n"] in self.lost else record
-        return record
+        return self._writes(record) if kind == "writes" else record
 
-
-def _with_their_values(records: SessionRecords, places: set[Place]) -> dict[Place, Record]:
-    """The checkpoint records, each with the values that no kept one before it brings."""
-    brought: set[tuple[str, str, object]] = set()
-    found: dict[Place, Record] = {}
-    for namespace, checkpoint_id in sorted(places, key=lambda place: place[1]):
-        record = records.checkpoint(namespace, checkpoint_id)
-        values = {}
-        for channel, version in record["versions"].items():
-            place = (namespace, channel, version)
-            if place not in brought and (stored := records.stored(*place)) is not None:
-                brought.add(place)
-                values[channel] = (version, stored)
-        found[namespace, checkpoint_id] = {**record, "values": values}
-    return found
+    def _writes(self, record: Record) -> Record | None:
+        place = (record["ns"], record["id"])
+        gone = "gone" in record or record.get("run") in self.kept.but_runs
+        if place in self.kept.writes and not gone:
+            return record
+        if place not in self.places:
+            return None
+        needed = self.needs.get(place, ())
+        writes = [write for write in record["writes"] if write[1] in needed]
+        # who needs them may go later than they did
+        return {**record, "writes": writes, "gone": True} if writes else None

@@ -10,6 +10,7 @@ many ranges, an element of its own, a *run*, stands for the first of them.
 ``message``            a message of the conversation that only the serializer can read
 ``element``            an element that is no message of the conversation itself, or a run
 ``checkpoint``         a checkpoint of a graph, with the channel values new in it
+``ancestor``           what remains of a removed checkpoint: later ones are rebuilt from it
 ``writes``             what a task of a graph wrote, before the next checkpoint
 ``consolidation``      a model's answer: what is to go into memory, for which messages
 ``consolidated``       that it is there; moves the pointer
@@ -21,14 +22,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import writes_sort_key
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langchain_nanomem.checkpoint_record import shortened_key, understood, versions_brought
-from langchain_nanomem.errors import NanomemError, UnsupportedFormatError
+from langchain_nanomem.errors import (
+    CorruptRecordError,
+    NanomemError,
+    UnsupportedFormatError,
+)
 from langchain_nanomem.journal import ORIGIN, Address, Entry, JournalReader, Position, Record
+from langchain_nanomem.ranges import Ranges
 from langchain_nanomem.session import parse_timestamp, valid_pointer
 from langchain_nanomem.shelf import Shelf
 from langchain_nanomem.values import dump_record, load_record, pack, unpack
@@ -46,6 +54,7 @@ _ALL_MESSAGES = "__remove_all__"
 MESSAGE_TYPES = frozenset({None, "message"})
 """The types of records that are messages of the session's own conversation."""
 ELEMENT_TYPES = MESSAGE_TYPES | {"element"}
+_NODES = frozenset({"checkpoint", "ancestor"})
 _OURS = frozenset({"_type", "_n", "_more"})
 
 Encoded = dict[str, Any]
@@ -54,13 +63,19 @@ Mark = tuple[Any, bool]
 _MAX_ELEMENTS = 65_536
 _MAX_CHECKPOINTS = 512
 """How many records of one session are kept at most once they were read."""
+_MAX_SERIALIZERS = 2
+"""For how many serializers something is kept at hand at once."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
 
+_COPYING = JsonPlusSerializer(allowed_msgpack_modules=True)
+"""Copies the objects of a record: whoever may have them has them already."""
+
+
 def copy_record(record: Record) -> Record:
     """A record equal to `record` that shares nothing with it."""
-    return load_record(dump_record(record))
+    return load_record(dump_record(record), _COPYING)
 
 
 def digest(record: Record) -> bytes:
@@ -69,10 +84,41 @@ def digest(record: Record) -> bytes:
     return hashlib.blake2b(dump_record(content), digest_size=16).digest()
 
 
-def number_of(record: Record, taken: Container[int], following: int) -> int:
-    """The number of an element; `following` if a person or another program wrote, or copied, it."""
+def own_number(record: Record) -> int | None:
+    """The number that a record carries; None where it carries none."""
     number = record.get("_n")
-    return number if type(number) is int and number not in taken else following
+    return number if type(number) is int else None
+
+
+def own_numbers(records: Iterable[Record], above: int = -1) -> set[int]:
+    """The numbers above one that these records were written with: a copied one is too small."""
+    found = set()
+    for record in records:
+        number = own_number(record)
+        if number is not None and number > above:
+            found.add(number)
+            above = number
+    return found
+
+
+def number_of(
+    record: Record, taken: Container[int], carried: Container[int], following: int
+) -> int:
+    """The number of an element.
+
+    Args:
+        record: The element. One that a person or another program wrote, or copied, gets a
+            number that no other has: the others keep theirs, wherever it was put.
+        taken: The numbers of the elements before it.
+        carried: The numbers with which those behind it were written.
+        following: The one after the greatest so far.
+    """
+    number = own_number(record)
+    if number is not None and number not in taken:
+        return number
+    if following not in carried:
+        return following
+    return next(number for number in itertools.count(-1, -1) if number not in taken)
 
 
 def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
@@ -89,20 +135,25 @@ def members(spans: Sequence[Any], elements: Shelf) -> Iterator[int]:
 
 def references(encoded: Any, elements: Shelf) -> Iterator[int]:
     """The numbers of all elements that an encoded value refers to, runs included."""
+    for span in spans_of(encoded):
+        if isinstance(span, int):
+            yield span
+            yield from references(elements.get(span) or {}, elements)
+        else:
+            yield from range(*span)
+
+
+def spans_of(encoded: Any) -> Iterator[Any]:
+    """The ranges of numbers, and the runs, that an encoded value refers to itself."""
     if "list" in encoded:
-        for span in encoded["list"]:
-            if isinstance(span, int):
-                yield span
-                yield from references(elements.get(span) or {}, elements)
-            else:
-                yield from range(*span)
+        yield from encoded["list"]
     elif "ref" in encoded:
-        yield encoded["ref"]
+        yield [encoded["ref"], encoded["ref"] + 1]
     elif "dict" in encoded:
         for item in encoded["dict"].values():
-            yield from references(item, elements)
+            yield from spans_of(item)
     elif "snapshot" in encoded:
-        yield from references(encoded["snapshot"], elements)
+        yield from spans_of(encoded["snapshot"])
 
 
 class SessionRecords:
@@ -119,6 +170,8 @@ class SessionRecords:
         self._message_record = message_record
         self.guard = threading.RLock()
         self._reader: JournalReader | None = None
+        self.is_misled = False
+        """Whether a record was not where it was said to be: an index is not to be trusted."""
         self.reset()
 
     def reset(self) -> None:
@@ -126,7 +179,7 @@ class SessionRecords:
         self.end: Position = ORIGIN
         self.indexed_until = 0
         """How much of the journal an index was made of."""
-        self.working = WorkingSet()
+        self._working: list[tuple[object, WorkingSet]] = []
         self.header: Record = {}
         self.elements: Shelf = Shelf(self._load_elements, _MAX_ELEMENTS)
         self.line_numbers: dict[int, None] = {}
@@ -137,8 +190,12 @@ class SessionRecords:
         had before."""
         self.message_ids: dict[str, int] = {}
         self.next_number = 0
+        self.given_numbers: set[int] = set()
+        """The numbers of the elements that don't carry theirs."""
         self.checkpoints: dict[str, dict[str, Address]] = {}
         """Where each namespace's checkpoints lie, by their ids."""
+        self.ancestors: dict[str, dict[str, Address]] = {}
+        """The same of what remains of removed ones."""
         self._checkpoints: dict[Address, Record] = {}
         self.newest: dict[str, str] = {}
         """The greatest checkpoint id in each namespace."""
@@ -152,10 +209,20 @@ class SessionRecords:
         self.consolidated_at: list[Address] = []
         """Where the consolidations lie that are in memory."""
         self.consolidated_ids: set[str] = set()
+        self._carried: Container[int] = ()
         self.unfinished: Record | None = None
         self._unfinished_at: Address = (0, 0)
         self.failures = 0
         self._pointer: Any = 0
+
+    def working_for(self, serde: object) -> WorkingSet:
+        """What is kept at hand for those who use this serializer: another makes other objects."""
+        for known, working in self._working:
+            if known is serde:
+                return working
+        working = WorkingSet()
+        self._working = [(serde, working), *self._working][:_MAX_SERIALIZERS]
+        return working
 
     # --- reading what was folded ---
 
@@ -191,14 +258,26 @@ class SessionRecords:
             raise RuntimeError("the records are read only inside of `attached`")
         return self._reader
 
-    def load(self, addresses: Sequence[Address]) -> list[Record]:
-        """The records at these addresses, as they are written."""
-        return self._attached_reader().load(addresses) if addresses else []
+    def load(self, addresses: Sequence[Address], kinds: Container[Any]) -> list[Record]:
+        """The records at these addresses, as they are written.
+
+        Raises:
+            NanomemError: One is not there, or of another kind.
+        """
+        if not addresses:
+            return []
+        try:
+            records = self._attached_reader().load(addresses)
+        except CorruptRecordError as error:
+            raise self._stale("a record") from error
+        if any(record.get("_type") not in kinds for record in records):
+            raise self._stale("a record")
+        return records
 
     def _load_elements(self, numbers: Sequence[int], addresses: Sequence[Address]) -> list[Record]:
-        records = self.load(addresses)
+        records = self.load(addresses, ELEMENT_TYPES)
         for number, record in zip(numbers, records, strict=True):
-            if record.get("_type") not in ELEMENT_TYPES:
+            if own_number(record) != number and number not in self.given_numbers:
                 raise self._stale(f"element {number}")
         return [self._as_element(record) for record in records]
 
@@ -211,29 +290,48 @@ class SessionRecords:
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> Record:
         """The record of a checkpoint, to be looked at only."""
-        address = self.checkpoints[namespace][checkpoint_id]
+        return self._node((namespace, checkpoint_id), self.checkpoints[namespace][checkpoint_id])
+
+    def node(self, namespace: str, checkpoint_id: str | None) -> Record | None:
+        """The record of a checkpoint, or of what remains of it, to be looked at only."""
+        for places in (self.checkpoints, self.ancestors):
+            address = places.get(namespace, {}).get(checkpoint_id or "")
+            if address is not None:
+                return self._node((namespace, checkpoint_id or ""), address)
+        return None
+
+    def _node(self, place: tuple[str, str], address: Address) -> Record:
         record = self._checkpoints.get(address)
         if record is None:
-            (record,) = self.load([address])
-            if record.get("_type") != "checkpoint" or record["id"] != checkpoint_id:
-                raise self._stale(f"checkpoint {checkpoint_id}")
+            (record,) = self.load([address], _NODES)
+            if (record["ns"], record["id"]) != place:
+                raise self._stale(f"checkpoint {place[1]}")
             while len(self._checkpoints) >= _MAX_CHECKPOINTS:
                 del self._checkpoints[next(iter(self._checkpoints))]
             record = self._checkpoints[address] = understood(record)
         return record
 
     def _stale(self, what: str) -> NanomemError:
-        """The error where a record is not where it was, after the next try will find it."""
+        """The error where a record is not where it was; the next try will find it."""
         self.reset()
+        self.is_misled = True
         return NanomemError(
             f"session {self.key!r}: {what} is not where it was in its file, which was changed in "
             "place by something else. Nothing was written; it is read anew by the next call."
         )
 
+    @property
+    def weight(self) -> int:
+        """About how many elements are kept in memory."""
+        return self.elements.weight + sum(working.weight for _, working in self._working)
+
     # --- folding ---
 
     def fold(self, entries: Iterable[Entry], end: Position) -> None:
         """Take in the records that follow those folded so far."""
+        entries = list(entries)
+        written = (entry.record for entry in entries)
+        self._carried = own_numbers(written, self.next_number - 1)
         for address, record in entries:
             kind = record.get("_type")
             if kind is None:
@@ -252,7 +350,9 @@ class SessionRecords:
             self.message_ids[record["id"]] = number
 
     def _fold_element(self, record: Record, address: Address) -> int:
-        number = number_of(record, self.elements, self.next_number)
+        number = number_of(record, self.elements, self._carried, self.next_number)
+        if own_number(record) != number:
+            self.given_numbers.add(number)
         self.elements.put(number, address, self._as_element(record))
         self.next_number = max(self.next_number, number + 1)
         return number
@@ -274,9 +374,16 @@ class SessionRecords:
             self.before_graph = self._before(understood(record))
         self.checkpoints.setdefault(namespace, {})[checkpoint_id] = address
         self.newest[namespace] = max(checkpoint_id, self.newest.get(namespace, ""))
-        brought = self.brought.setdefault(namespace, {})
+        self._note_brought(record)
+
+    def _fold_ancestor(self, record: Record, address: Address) -> None:
+        self.ancestors.setdefault(record["ns"], {})[record["id"]] = address
+        self._note_brought(record)
+
+    def _note_brought(self, record: Record) -> None:
+        brought = self.brought.setdefault(record["ns"], {})
         for version in versions_brought(record):
-            brought.setdefault(version, []).append(checkpoint_id)
+            brought.setdefault(version, []).append(record["id"])
 
     def _before(self, first: Record) -> tuple[int, ...]:
         """What stood before the first checkpoint; one of a rewritten journal says it itself."""
@@ -350,7 +457,7 @@ class SessionRecords:
     @property
     def consolidations(self) -> list[Record]:
         """The consolidations that are in memory, oldest first."""
-        return self.load(self.consolidated_at)
+        return self.load(self.consolidated_at, {"consolidation"})
 
     @property
     def exists(self) -> bool:
@@ -380,6 +487,10 @@ class SessionRecords:
     def members(self, spans: Sequence[Any]) -> list[int]:
         """The numbers of a list's elements, in their order."""
         return list(members(spans, self.elements))
+
+    def ranges(self, spans: Sequence[Any]) -> Ranges | None:
+        """How a list is written, to be extended; None where that is not to be done."""
+        return Ranges.of(spans, lambda run: (self.elements.get(run) or {}).get("list"))
 
     def message(self, number: int) -> Record:
         """The record of a message, to be looked at only."""
@@ -416,8 +527,7 @@ class SessionRecords:
         at: Record | None = checkpoint
         while at and MESSAGES in at["versions"] and self._value_at(at) is None:
             since += [at["parent"]]
-            parent = at["parent"]
-            at = self.checkpoint("", parent) if parent in self.checkpoints[""] else None
+            at = self.node("", at["parent"])
         numbers = self._messages_in(self._value_at(at) if at else None)
         return self._written(numbers, reversed(since)) if since else numbers
 
@@ -433,8 +543,8 @@ class SessionRecords:
     def stored(self, namespace: str, channel: str, version: Any) -> Encoded | None:
         """The same, also where it is stored that there is nothing; None where nothing is stored."""
         for checkpoint_id in self.brought.get(namespace, {}).get(shortened_key(version), ()):
-            record = self.checkpoint(namespace, checkpoint_id)
-            stored, encoded = record["values"].get(channel, (None, None))
+            node = self.node(namespace, checkpoint_id) or {"values": {}}
+            stored, encoded = node["values"].get(channel, (None, None))
             if encoded is not None and stored == version:
                 found: Encoded = encoded
                 return found
@@ -471,7 +581,10 @@ class SessionRecords:
         """What was written at a checkpoint, by task id and index; to be looked at only."""
         place = (namespace, checkpoint_id)
         if place not in self._writes:
-            for record in self.load(self.written_at.get(place, ())):
+            records = self.load(self.written_at.get(place, ()), {"writes"})
+            if any((record["ns"], record["id"]) != place for record in records):
+                raise self._stale(f"what was written at {place[1]}")
+            for record in records:
                 self._add_writes(place, record)
         return self._writes.get(place, {})
 

@@ -1,7 +1,9 @@
 """Python values as lines of JSON, without loss.
 
 What JSON has is written as it is. A value that JSON lacks is tagged:
-``{"__nanomem__": "tuple", "value": [1, 2]}``.
+``{"__nanomem__": "tuple", "value": [1, 2]}``. Objects of classes are written as LangGraph's
+serializer writes them, and are made again only by a serializer that is given: which classes
+may be, is for it to say.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +21,23 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
 TAG = "__nanomem__"
 _TAG_BYTES = TAG.encode()
 _INT64 = range(-(2**63), 2**64)
+_KIND = "msgpack"
+"""How LangGraph's serializer names what it makes of an object."""
+_LOOKING = JsonPlusSerializer(__unpack_ext_hook__=lambda _, content: content)
+"""Reads what is well formed, and makes no object of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as it is written: nothing was made of it. It is written again as it was."""
+
+    content: bytes
+    """What LangGraph's serializer made of it."""
 
 
 # --- lines ------------------------------------------------------------------
@@ -60,15 +77,19 @@ def _too_deep(value: Any, where: str) -> str:
     return where
 
 
-def load_record(line: bytes) -> dict[str, Any]:
+def load_record(line: bytes, objects: SerializerProtocol | None = None) -> dict[str, Any]:
     """The record of a line.
+
+    Args:
+        line: Without its end.
+        objects: Makes the objects in it again; without it each is a `StoredObject`.
 
     Raises:
         ValueError: It is no JSON object, or a tagged value in it can't be made again.
     """
     record = from_json(line)
     if may_be_tagged(line):
-        record = unpack(record)
+        record = unpack(record, objects)
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
     return record
@@ -115,7 +136,8 @@ def is_plain(value: Any) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is dict:
-        return TAG not in value and _are_plain(value) and _are_plain(value.values(), strings=False)
+        names, items = list(value), list(value.values())  # another thread may add to it
+        return TAG not in value and _are_plain(names) and _are_plain(items, strings=False)
     if kind is list:
         return _are_plain(value, strings=False)
     if kind is int:
@@ -174,6 +196,8 @@ def _pack_dict(value: dict[Any, Any], where: str) -> dict[str, Any]:
 
 
 def _pack_foreign(value: Any, where: str) -> dict[str, Any]:
+    if isinstance(value, StoredObject):
+        return {TAG: "object", "type": _KIND, "value": base64.b64encode(value.content).decode()}
     if isinstance(value, tuple):
         return {TAG: "tuple", "value": pack(list(value), where)}
     if isinstance(value, (bytes, bytearray)):
@@ -191,8 +215,8 @@ def _pack_object(value: Any, where: str) -> dict[str, Any]:
     field = where or "the value"
     try:
         serde = JsonPlusSerializer()
-        typed = serde.dumps_typed(value)
-        again = serde.loads_typed(typed)
+        kind_written, content = serde.dumps_typed(value)
+        again = serde.loads_typed((kind_written, content))
         equal = type(again) is type(value) and bool(again == value)
     except Exception as error:
         raise ValueError(
@@ -202,43 +226,53 @@ def _pack_object(value: Any, where: str) -> dict[str, Any]:
         raise ValueError(
             f"{field}: an object of type {kind} would not come back equal. Store plain data."
         )
-    return {TAG: "object", "type": typed[0], "value": base64.b64encode(typed[1]).decode()}
+    return _pack_foreign(StoredObject(content), where)
 
 
-def unpack(value: Any) -> Any:
-    """The value that `pack` was given.
+def unpack(value: Any, objects: SerializerProtocol | None = None) -> Any:
+    """The value that `pack` was given; without `objects`, each object in it as a `StoredObject`.
 
     Raises:
         ValueError: A tag is unknown or its value malformed.
     """
     if isinstance(value, list):
-        return [unpack(item) for item in value]
+        return [unpack(item, objects) for item in value]
     if not isinstance(value, dict):
         return value
     if TAG not in value:
-        return {name: unpack(item) for name, item in value.items()}
+        return {name: unpack(item, objects) for name, item in value.items()}
     try:
-        return _UNPACKERS[value[TAG]](value)
+        return _UNPACKERS[value[TAG]](value, objects)
     except Exception as error:  # whatever LangGraph's serializer raises on a damaged value
         raise ValueError(f"a tagged value of kind {value[TAG]!r} cannot be read") from error
 
 
-def _unpack_bytes(tagged: dict[str, Any]) -> bytes:
+def _unpack_bytes(tagged: dict[str, Any], _: SerializerProtocol | None) -> bytes:
     return base64.b64decode(tagged["value"], validate=True)
 
 
-def _unpack_object(tagged: dict[str, Any]) -> Any:
-    return JsonPlusSerializer().loads_typed((tagged["type"], _unpack_bytes(tagged)))
+def _unpack_object(tagged: dict[str, Any], objects: SerializerProtocol | None) -> Any:
+    if tagged["type"] != _KIND:
+        raise ValueError(f"objects are never written as {tagged['type']!r}")
+    content = _unpack_bytes(tagged, objects)
+    if objects is not None:
+        return objects.loads_typed((_KIND, content))
+    _LOOKING.loads_typed((_KIND, content))
+    return StoredObject(content)
 
 
-_UNPACKERS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "int": lambda tagged: int(tagged["value"]),
-    "float": lambda tagged: float(tagged["value"]),
-    "tuple": lambda tagged: tuple(unpack(tagged["value"])),
+def _unpack_dict(tagged: dict[str, Any], objects: SerializerProtocol | None) -> dict[Any, Any]:
+    return {unpack(name, objects): unpack(item, objects) for name, item in tagged["value"]}
+
+
+_UNPACKERS: dict[str, Callable[[dict[str, Any], SerializerProtocol | None], Any]] = {
+    "int": lambda tagged, _: int(tagged["value"]),
+    "float": lambda tagged, _: float(tagged["value"]),
+    "tuple": lambda tagged, objects: tuple(unpack(tagged["value"], objects)),
     "bytes": _unpack_bytes,
-    "bytearray": lambda tagged: bytearray(_unpack_bytes(tagged)),
-    "set": lambda tagged: set(unpack(tagged["value"])),
-    "frozenset": lambda tagged: frozenset(unpack(tagged["value"])),
-    "dict": lambda tagged: {unpack(name): unpack(item) for name, item in tagged["value"]},
+    "bytearray": lambda tagged, objects: bytearray(_unpack_bytes(tagged, objects)),
+    "set": lambda tagged, objects: set(unpack(tagged["value"], objects)),
+    "frozenset": lambda tagged, objects: frozenset(unpack(tagged["value"], objects)),
+    "dict": _unpack_dict,
     "object": _unpack_object,
 }

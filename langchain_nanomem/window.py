@@ -74,7 +74,7 @@ def live_window(messages: Sequence[BaseMessage], pointer: int, *, template: int 
         owner = next((m for m in reversed(messages[template:pointer]) if is_user(m)), None)
         kept += [] if owner is None else [owner]
     view = legal_view([message_shape(message) for message in rest])
-    live = [_missing(p) if isinstance(p, MissingResult) else rest[p] for p in view]
+    live = [missing_result(p) if isinstance(p, MissingResult) else rest[p] for p in view]
     return Window(kept, live)
 
 
@@ -111,7 +111,8 @@ def is_user(message: BaseMessage) -> bool:
     return message_shape(message).role == "user"
 
 
-def _missing(missing: MissingResult) -> ToolMessage:
+def missing_result(missing: MissingResult) -> ToolMessage:
+    """The result that says that a call was never answered."""
     return ToolMessage(
         INTERRUPTED, tool_call_id=missing.call_id, name=missing.name or None, status="error"
     )

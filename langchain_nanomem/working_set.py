@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from langchain_nanomem.images import Image
+    from langchain_nanomem.ranges import Ranges
 
 Channel = tuple[str, str]
 """The namespace and the name of a channel."""
-_MAX_LISTS = 16
+_MAX_LISTS = 256
+_FEW_LISTS = 16
+_MANY_ELEMENTS = 16_384
+"""How many elements all lists may have together where they are not few."""
 _MAX_SEEN = 512
-_MAX_NAMES = 4096
+_MAX_NAMES = 65_536
+_SPARE_IMAGES = 4096
 _GENERATIONS = 2
 """A program holds what it was given last while it is given the next; it is free after that."""
 
@@ -30,6 +35,13 @@ class Seen(NamedTuple):
     """Itself: as long as it is held here, no other object has its identity."""
     image: Image
     number: int
+
+
+class LiveNumbers(NamedTuple):
+    """The numbers of a list, and how they are written, if that is known."""
+
+    numbers: list[int]
+    ranges: Ranges | None
 
 
 class WorkingSet:
@@ -48,13 +60,14 @@ class WorkingSet:
         self.names: OrderedDict[bytes, int] = OrderedDict()
         """The numbers of elements by the digests of their content, for what has no image."""
         self.named: set[int] = set()
-        """The numbers that have been given a name."""
+        """The numbers that have such a name."""
         self.runs: dict[tuple[Any, ...], int] = {}
         """The runs, by what they stand for."""
         self.unnamed: dict[bytes, int] = {}
         """The numbers of messages that were written without an id, and have got none since."""
         self._live: OrderedDict[Channel, LiveList] = OrderedDict()
-        self._handed: dict[Channel, list[LiveList]] = {}
+        self._left: dict[Channel, LiveNumbers] = {}
+        self._handed: OrderedDict[Channel, list[LiveList]] = OrderedDict()
         self._seen: OrderedDict[Any, Seen] = OrderedDict()
 
     @property
@@ -65,46 +78,55 @@ class WorkingSet:
 
     # --- what a program is given ---
 
+    def begin(self, namespace: str) -> None:
+        """Let go of what the program had: a turn begins, in which it is given its lists anew.
+
+        What they refer to would count as held.
+        """
+        self._left = {}
+        for channel in [place for place in self._live if namespace in {"", place[0]}]:
+            self._let_go(channel)
+
+    def _let_go(self, channel: Channel) -> None:
+        one = self._live.pop(channel, None)
+        if one is not None and one.ranges is not None:
+            self._left[channel] = LiveNumbers(one.numbers, one.ranges)
+
     def hand_out(
         self,
         channel: Channel,
-        numbers: list[int],
+        live: LiveNumbers,
         images: list[Image | None],
         make: Callable[[int], Any],
     ) -> list[Any]:
         """The elements of these numbers, which the program may keep and change."""
-        ranges = self._ranges_of(channel, numbers)
-        if not channel[0]:
-            self._live.clear()  # a turn begins; what they refer to would count as held
-        self._live.pop(channel, None)
+        numbers = live.numbers
+        self._let_go(channel)
         spare = self._handed.pop(channel, [])
         best = previous = _best(spare, numbers)
         if previous and previous[0].is_scattered(len(numbers)):
             previous, images = None, [image and image.again() for image in images]
             self.images.update(zip(numbers, images, strict=True))
         given = hand_out(previous, numbers, images, make)
-        given.ranges = ranges
+        given.ranges = live.ranges
         others = [one for one in spare if best is None or one is not best[0]]
         self._handed[channel] = [given, *others][:_GENERATIONS]
-        while len(self._handed) > _MAX_LISTS:
-            self._handed.pop(next(iter(self._handed)))
+        while _are_many([one for lists in self._handed.values() for one in lists], _GENERATIONS):
+            self._handed.popitem(last=False)
         self._keep(channel, given)
         self._trim_images()
         return list(given.objects)
 
-    def numbers_of(self, channel: Channel, written: list[Any]) -> list[int] | None:
+    def numbers_of(self, channel: Channel, written: list[Any]) -> LiveNumbers | None:
         """The numbers that a list's ranges and runs stand for; None where they aren't at hand."""
-        last = self._live.get(channel)
+        live = self._live.get(channel)
+        last = LiveNumbers(live.numbers, live.ranges) if live else self._left.get(channel)
         is_same = last and last.ranges and last.ranges.written() == written
-        return last.numbers if last and is_same else None
-
-    def _ranges_of(self, channel: Channel, numbers: list[int]) -> Any:
-        last = self._live.get(channel)
-        return last.ranges if last and last.numbers == numbers else None
+        return last if is_same else None
 
     def _trim_images(self) -> None:
         lists = [*self._live.values(), *(one for lists in self._handed.values() for one in lists)]
-        if len(self.images) > 4 * sum(len(one.numbers) for one in lists) + _MAX_NAMES:
+        if len(self.images) > 4 * sum(len(one.numbers) for one in lists) + _SPARE_IMAGES:
             kept = {number for one in lists for number in one.numbers}
             self.images = {number: self.images[number] for number in kept & self.images.keys()}
 
@@ -128,7 +150,7 @@ class WorkingSet:
     def _keep(self, channel: Channel, one: LiveList) -> None:
         self._live[channel] = one
         self._live.move_to_end(channel)
-        while len(self._live) > _MAX_LISTS:
+        while _are_many(list(self._live.values())):
             self._live.popitem(last=False)
 
     def settle(self, namespace: str) -> None:
@@ -160,7 +182,15 @@ class WorkingSet:
         self.named.add(number)
         self.names[name] = number
         while len(self.names) > _MAX_NAMES:
-            self.names.popitem(last=False)
+            self.named.discard(self.names.popitem(last=False)[1])
+
+
+def _are_many(lists: list[LiveList], times: int = 1) -> bool:
+    """Whether there are more lists than are to be kept; few are kept however long they are."""
+    if len(lists) <= _FEW_LISTS * times:
+        return False
+    elements = sum(len(one.objects) for one in lists)
+    return len(lists) > _MAX_LISTS * times or elements > _MANY_ELEMENTS * times
 
 
 def _best(spare: list[LiveList], numbers: list[int]) -> tuple[LiveList, Reusable] | None:
@@ -178,4 +208,4 @@ def _best(spare: list[LiveList], numbers: list[int]) -> tuple[LiveList, Reusable
 def keys_of(element: Any) -> list[Any]:
     """By what an element is found again: itself and, of a message that has one, its id."""
     message_id = element.id if isinstance(element, BaseMessage) else None
-    return [id(element), message_id] if message_id else [id(element)]
+    return [id(element), message_id] if type(message_id) is str else [id(element)]

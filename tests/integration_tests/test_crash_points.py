@@ -26,7 +26,6 @@ SECRET = "sEcret"
 LONG = SECRET * 5000
 """Four of them are so long that a workspace may keep more of a session than its own file."""
 HOWS = ("before", "half", "after")
-TEMPORARY_FILES_STAY = pytest.mark.xfail(reason="a killed rewrite leaves its temporary file")
 OPERATIONS = (
     "append",
     "clear",
@@ -127,7 +126,6 @@ def test_a_late_run_after_a_deletion_that_died(forker, tmp_path):
         assert (reopened(workspace).get_tuple(at("a")) is None) == gone
 
 
-@TEMPORARY_FILES_STAY
 @pytest.mark.parametrize("operation", ["prune", "delete runs"])
 def test_what_a_killed_rewrite_leaves_goes_with_the_thread(forker, old, tmp_path, operation):
     """cases/sessions.md 17: after a deletion no file has the text, though a rewrite was killed."""
@@ -139,7 +137,6 @@ def test_what_a_killed_rewrite_leaves_goes_with_the_thread(forker, old, tmp_path
         assert not [content for content in contents if SECRET.encode() in content]
 
 
-@TEMPORARY_FILES_STAY
 def test_killed_rewrites_keep_no_space(forker, old, tmp_path):
     """cases/checkpointer.md 19: the next rewrite gives back what killed ones have taken."""
     for workspace in deaths(forker, old, tmp_path, "prune", ("before",)):

@@ -34,10 +34,6 @@ KILLS = int(os.environ.get("NANOMEM_KILLS", "100"))
 ROWS = 26
 """How many tests share the kills."""
 ROUNDS_OF_A_WORKSPACE = 20
-EARLY_WRITES_ARE_LOST = pytest.mark.xfail(
-    reason="a rewrite drops writes that are early", strict=False
-)
-"""At some moments only: test_early_writes.py has it at each."""
 
 
 def talking(colour: str, durability: str = "async", *, threads: str = "a", **more: Any) -> Event:
@@ -104,7 +100,6 @@ def test_a_kill_under_each_sync_policy(forker, tmp_path, colour, fsync):
 # --- power losses -----------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="a directory is not synced", strict=False)  # see the next test
 @pytest.mark.parametrize("fsync", ["put", "record"])
 def test_a_power_loss(forker, tmp_path, colour, fsync):
     """cases/checkpointer.md 15: no put is durable before what reached the saver before it."""
@@ -117,7 +112,6 @@ def test_a_power_loss(forker, tmp_path, colour, fsync):
         assert_goes_together(saver, "a")
 
 
-@pytest.mark.xfail(reason="that of a file which began with writes is not synced")
 def test_a_power_loss_right_after_a_threads_first_put(forker, tmp_path):
     """cases/checkpointer.md 15: a file that began with writes is as durable as any other."""
     told = Told()
@@ -155,7 +149,6 @@ def forget_what_may_be_lost(told: Told) -> None:
 # --- kills while another process rewrites or deletes ------------------------
 
 
-@EARLY_WRITES_ARE_LOST
 def test_kills_while_another_prunes(forker, tmp_path, colour):
     """cases/checkpointer.md 15, 19: the newest and all put since the last pruning are there."""
     jobs = talking(colour), repeating("prune")
@@ -182,7 +175,6 @@ def test_kills_while_another_copies(forker, tmp_path, colour):
         assert_goes_together(saver, "copy")
 
 
-@EARLY_WRITES_ARE_LOST
 def test_kills_while_another_deletes_runs(forker, tmp_path, colour):
     """cases/checkpointer.md 15: a deleted run is gone whole, every other one is there whole."""
     for workspace, told, _ in killed(forker, tmp_path, talking(colour), repeating("delete a run")):

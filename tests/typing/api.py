@@ -16,7 +16,9 @@ from langchain_nanomem import (
     NanomemSaver,
     Session,
     SessionManager,
+    aanswer_interrupted_calls,
     aimport_checkpoints,
+    answer_interrupted_calls,
     create_memory_node,
     create_search_memory_tool,
     import_checkpoints,
@@ -24,10 +26,11 @@ from langchain_nanomem import (
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import BaseMessage
+    from langchain_core.messages import BaseMessage, ToolMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.tools import BaseTool
     from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.graph.state import CompiledStateGraph
 
 
 def sessions() -> None:
@@ -75,3 +78,15 @@ async def migration(source: BaseCheckpointSaver[str], target: NanomemSaver) -> N
     assert_type(done, Imported)
     assert_type(done.checkpoints, int)
     assert_type(await aimport_checkpoints(source, target, thread_ids=["chat:1"]), Imported)
+
+
+async def removal(
+    saver: NanomemSaver, agent: CompiledStateGraph[MemoryState], config: RunnableConfig
+) -> None:
+    """What keeps threads small and whole, in both colours."""
+    saver.prune(["chat:1"], keep_last=5)
+    await saver.aprune(["chat:1"], keep_last=5)
+    await saver.aprune(["chat:1"], strategy="delete")
+    assert_type(answer_interrupted_calls(agent, config), list[ToolMessage])
+    added = await aanswer_interrupted_calls(agent, config, abandon_tasks=True)
+    assert_type(added, list[ToolMessage])

@@ -1,20 +1,22 @@
 """Each checkpoint comes back as it was put: `NanomemSaver` beside `InMemorySaver`, call by call.
 
-`Twin` forwards every call of a graph to both savers and compares what they answer. Programs
-are random; a graph runs them, and in the end all checkpoints are compared once more, in this
-process and as a new one would read them.
+Programs are random; a graph runs them with a `Twin`, and in the end all checkpoints are compared
+once more, in this process and as a new one would read them.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import operator
 import os
 import random
 import tempfile
 import threading
-from itertools import zip_longest
+import weakref
+from collections import deque
+from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -23,193 +25,15 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from pydantic import BaseModel, Field
-
-from langchain_nanomem.checkpoint import NanomemSaver
-from langchain_nanomem.manager import SessionManager
+from twin import Mirror, Twin
 
 PROGRAMS = int(os.environ.get("NANOMEM_EXACTNESS_PROGRAMS", "100"))
 CONFIG = {"configurable": {"thread_id": "twin:1"}}
-
-
-# --- comparing --------------------------------------------------------------
-
-
-def parts_of(value, where=""):
-    """Every part of a value, however deep: where it stands, its class, and itself if it is one."""
-    if isinstance(value, BaseModel):
-        parts = {**value.__dict__, **(value.__pydantic_extra__ or {})}
-    elif dataclasses.is_dataclass(value):
-        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    elif isinstance(value, (list, tuple)):
-        parts = dict(enumerate(value))
-    else:
-        parts = value
-    if not isinstance(parts, dict):
-        return [(where, type(value), value)]
-    found = [(where, type(value), list(parts))]
-    for name, part in parts.items():
-        found += parts_of(part, f"{where}.{name}")
-    return found
-
-
-def assert_same(ours, stock, what):
-    """Two values are equal, in the types of all their parts and in the order of their keys."""
-    different = [
-        pair
-        for pair in zip_longest(parts_of(ours, what), parts_of(stock, what))
-        if len(set(map(repr, pair))) > 1
-    ]
-    assert not different, "\n".join(f"ours  {one}\nstock {other}" for one, other in different[:5])
-
-
-def place(config):
-    if config is None:
-        return None
-    configurable = config["configurable"]
-    return tuple(configurable.get(name) for name in ("thread_id", "checkpoint_ns", "checkpoint_id"))
-
-
-def assert_same_tuples(ours, stock):
-    """Two answers of `get_tuple` are the same in every part."""
-    assert (ours is None) == (stock is None)
-    if stock is not None:
-        assert place(ours.config) == place(stock.config)
-        assert place(ours.parent_config) == place(stock.parent_config)
-        assert_same(
-            dict(sorted(ours.checkpoint.items())),
-            dict(sorted(stock.checkpoint.items())),
-            "checkpoint",
-        )
-        assert_same(ours.metadata, stock.metadata, "metadata")
-        assert_same(ours.pending_writes, stock.pending_writes, "writes")
-
-
-def by_place(found):
-    """Checkpoints by namespace, each newest first: in what order namespaces come is free."""
-    spaces: dict[str, list[Any]] = {}
-    for checkpoint in found:
-        spaces.setdefault(checkpoint.config["configurable"]["checkpoint_ns"], []).append(checkpoint)
-    return spaces
-
-
-def assert_same_lists(ours, stock):
-    ours, stock = by_place(ours), by_place(stock)
-    assert ours.keys() == stock.keys()
-    for namespace, found in stock.items():
-        assert len(ours[namespace]) == len(found)
-        for one, other in zip(ours[namespace], found, strict=True):
-            assert_same_tuples(one, other)
-
-
-def _held_still(checkpoint, metadata):
-    """The checkpoint itself; of an input's, whose put LangGraph doesn't wait for, a copy."""
-    return copy.deepcopy(checkpoint) if metadata.get("source") == "input" else checkpoint
-
-
-class Twin(BaseCheckpointSaver):
-    """Forwards each call to both savers, and compares what they answer."""
-
-    def __init__(self, workspace, **options):
-        super().__init__()
-        self.stock = InMemorySaver()
-        self._workspace, self._options = workspace, options
-        self._one_call = threading.RLock()
-        self.restart()
-
-    def restart(self):
-        """Go on as a new process would: nothing of ours is known but what is on disk."""
-        self.ours = NanomemSaver(SessionManager(self._workspace), **self._options)
-
-    def get_next_version(self, current, channel):
-        return self.ours.get_next_version(current, channel)
-
-    def get_tuple(self, config):
-        with self._one_call:
-            ours = self.ours.get_tuple(config)
-            assert_same_tuples(ours, self.stock.get_tuple(config))
-            return ours
-
-    def list(self, config, **options):
-        with self._one_call:
-            ours = list(self.ours.list(config, **options))
-            if options.get("limit") is None:
-                assert_same_lists(ours, list(self.stock.list(config, **options)))
-            return iter(ours)
-
-    def put(self, config, checkpoint, metadata, new_versions):
-        with self._one_call:
-            checkpoint = _held_still(checkpoint, metadata)
-            answer = self.ours.put(config, checkpoint, metadata, new_versions)
-            assert answer == self.stock.put(config, checkpoint, metadata, new_versions)
-            return answer
-
-    def put_writes(self, config, writes, task_id, task_path=""):
-        # Writes are put beside the next node, which may edit them: both get one state of them.
-        with self._one_call:
-            writes = copy.deepcopy(writes)
-            self.ours.put_writes(config, writes, task_id, task_path)
-            self.stock.put_writes(config, writes, task_id, task_path)
-
-    def delete_thread(self, thread_id):
-        with self._one_call:
-            self.ours.delete_thread(thread_id)
-            self.stock.delete_thread(thread_id)
-
-    def get_delta_channel_history(self, *, config, channels):
-        with self._one_call:
-            ours = self.ours.get_delta_channel_history(config=config, channels=channels)
-            stock = self.stock.get_delta_channel_history(config=config, channels=channels)
-            assert_same(ours, stock, "history")
-            return ours
-
-    async def aget_tuple(self, config):
-        ours = await self.ours.aget_tuple(config)
-        assert_same_tuples(ours, await self.stock.aget_tuple(config))
-        return ours
-
-    async def alist(self, config, **options):
-        ours = [found async for found in self.ours.alist(config, **options)]
-        if options.get("limit") is None:
-            assert_same_lists(ours, list(self.stock.list(config, **options)))
-        for found in ours:
-            yield found
-
-    async def aput(self, config, checkpoint, metadata, new_versions):
-        checkpoint = _held_still(checkpoint, metadata)
-        answer = await self.ours.aput(config, checkpoint, metadata, new_versions)
-        assert answer == self.stock.put(config, checkpoint, metadata, new_versions)
-        return answer
-
-    async def aput_writes(self, config, writes, task_id, task_path=""):
-        self.put_writes(config, writes, task_id, task_path)
-
-    def assert_all_same(self):
-        """All checkpoints, listed and one by one, here and as a new process reads them."""
-        stock = list(self.stock.list(None))
-        assert_same_lists(list(self.ours.list(None)), stock)
-        self.restart()
-        assert_same_lists(list(self.ours.list(None)), stock)
-        for found in stock[:: 1 + len(stock) // 10]:
-            assert_same_tuples(self.ours.get_tuple(found.config), found)
-        return len(stock)
-
-
-class Mirror:
-    """A cipher for tests: what it makes is not to be read, and is soon made."""
-
-    def encrypt(self, plaintext):
-        return "mirror", plaintext[::-1]
-
-    def decrypt(self, ciphername, ciphertext):
-        assert ciphername == "mirror"
-        return ciphertext[::-1]
 
 
 # --- graphs that run programs ----------------------------------------------
@@ -257,10 +81,64 @@ def pick(items, k):
     return items[k % len(items)] if items else None
 
 
+# --- what programs keep of results -----------------------------------------
+
+
+def exchanged(message):
+    """A message's dictionary, and the equal one that was put in its place."""
+    old = message.additional_kwargs
+    message.additional_kwargs = copy.deepcopy(old)
+    return old, message.additional_kwargs
+
+
+def some(found, name):
+    """One part of a message that has it, of those that a program was given."""
+    return next((part for one in found if (part := getattr(one, name, None))), found)
+
+
+KEEP = [
+    lambda found: found,
+    lambda found: found[0],
+    lambda found: found[-1].__dict__,
+    lambda found: found[0].additional_kwargs,
+    lambda found: some(found, "tool_calls"),
+    lambda found: some(found, "content") or found,
+    lambda found: [copy.copy(one) for one in found],
+    lambda found: found[-1].model_copy(),
+    lambda found: [exchanged(one) for one in found],
+    iter,
+    lambda found: deque(found[1:], maxlen=2),
+    lambda found: functools.partial(list, found[:1]),
+    lambda found: (one for one in found),
+    lambda found: [one.__pydantic_extra__ for one in found],
+    lambda found: weakref.ref(found[0]),
+    lambda found: [found.pop(), *found],
+]
+
+
+def spoil(kept, depth=0):
+    """Change everything that can be changed in what was kept."""
+    if callable(kept):  # a weak reference, or what makes a list
+        kept = kept()
+    if isinstance(kept, BaseMessage):
+        kept.content = "spoiled"
+        kept = kept.__dict__
+    parts = kept.values() if isinstance(kept, dict) else kept
+    is_whole = isinstance(kept, (dict, list, deque, tuple, Iterator))
+    for part in list(parts) if is_whole else ():
+        spoil(part, depth + 1)
+    if isinstance(kept, dict) and "content" not in kept and len(kept) < 20:
+        kept[f"spoiled {len(kept)}"] = [depth]
+    elif isinstance(kept, (list, deque)) and len(kept) < 20:
+        kept.append("spoiled")
+
+
 class Program:
     """A graph whose node does the next action of a list at each of its steps."""
 
     def __init__(self, saver, seed=0):
+        self.saver = saver
+        self.kept: list[Any] = []
         self.actions: list[Any] = []
         self.at = 0
         self.random = random.Random(seed)
@@ -427,6 +305,63 @@ class Program:
         answer = interrupt({"question": k, "shown": self.message("shown")})
         return {"messages": [HumanMessage(str(answer))]}
 
+    def do_keep(self, state, k):
+        """Keep a part of the state itself, for later."""
+        found = list(state["messages"])
+        self.kept.append(KEEP[k % 5](found) if found else state)
+        return {"count": k}
+
+    def do_spoil(self, *_):
+        """Change what was kept in the node, as an edit in place: of this state or an older one."""
+        self.spoil()
+        return {"count": 0}
+
+    def do_look(self, _, k):
+        """Read the thread while it runs, and keep what was read."""
+        self.look(k)
+        return {"count": k}
+
+    # beside the graph
+
+    def look(self, k):
+        """Get a checkpoint, and keep a part of it."""
+        past = list(self.saver.list(CONFIG))
+        config = pick(past, k // 4).config if past and k % 4 == 0 else CONFIG
+        found = self.saver.get_tuple(config)
+        values = found.checkpoint["channel_values"] if found else {}
+        messages = values.get("messages") or [HumanMessage("nothing yet", id="0")]
+        self.kept.append(KEEP[self.random.randrange(len(KEEP))](messages))
+        self.kept.append(values.get("board") if k % 2 else values.get("log"))
+        self.kept.append(found.pending_writes if found else None)
+        self.kept = self.kept[-9:]
+
+    def spoil(self):
+        for kept in self.kept:
+            spoil(kept)
+
+    def busy(self, order, config):
+        """A turn while another thread reads, keeps and spoils what it was given."""
+        stopped = threading.Event()
+        failed: list[BaseException] = []
+
+        def read():
+            try:
+                while not stopped.wait(0.001):
+                    found = self.saver.get_tuple(CONFIG)
+                    spoil(found.checkpoint["channel_values"].get("messages") if found else None)
+            except BaseException as error:  # noqa: BLE001 - it is raised by the test's own thread
+                failed.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            self.run(("turn", order[1], order[2]), config)
+        finally:
+            stopped.set()
+            reader.join()
+        if failed:
+            raise failed[0]
+
     # turns
 
     def run(self, order, config=CONFIG):
@@ -437,6 +372,14 @@ class Program:
             self.invoke({"messages": [HumanMessage(f"turn {k}"), self.message("with it")]}, config)
         elif kind == "again":
             self.invoke(None, config)
+        elif kind == "look":
+            self.look(k)
+        elif kind == "spoil":
+            self.spoil()
+        elif kind == "restart":
+            self.saver.restart()
+        elif kind == "busy":
+            self.busy(order, config)
         else:
             self.fork(value, k)
 
@@ -473,11 +416,13 @@ ACTIONS = sorted(
 numbers = st.integers(0, 9)
 actions = st.lists(st.tuples(st.sampled_from(ACTIONS), numbers), max_size=5)
 turns = st.tuples(st.just("turn"), actions, numbers)
+beside = st.tuples(
+    st.sampled_from(["again", "look", "look", "spoil", "restart"]), st.just([]), numbers
+)
 orders = st.one_of(
-    turns, turns, st.tuples(st.just("again"), st.just([]), numbers),
-    st.tuples(st.just("fork"), actions, numbers),
+    turns, turns, beside, beside, st.tuples(st.sampled_from(["fork", "busy"]), actions, numbers)
 )  # fmt: skip
-programs = st.tuples(turns, st.lists(orders, max_size=2)).map(lambda drawn: [drawn[0], *drawn[1]])
+programs = st.tuples(turns, st.lists(orders, max_size=4)).map(lambda drawn: [drawn[0], *drawn[1]])
 every_action = [("turn", [(name, k)], k) for k, name in enumerate(ACTIONS)]
 
 

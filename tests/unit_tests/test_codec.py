@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langchain_nanomem.codec import decode, encode
 from langchain_nanomem.values import dump_record, load_record
@@ -132,7 +133,7 @@ messages: st.SearchStrategy[BaseMessage] = st.one_of(
 
 
 def through_the_file(message: BaseMessage) -> BaseMessage:
-    return decode(load_record(dump_record(encode(message))))
+    return decode(load_record(dump_record(encode(message)), JsonPlusSerializer()))
 
 
 @given(messages)

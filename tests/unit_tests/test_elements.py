@@ -49,11 +49,15 @@ class Lines(JournalReader):
         self.lines = []
 
     def read(self, start=ORIGIN):
-        entries = [Entry((n, 0), load_record(line)) for n, line in enumerate(self.lines) if line]
+        entries = [
+            Entry((n, 0), load_record(line, self.objects))
+            for n, line in enumerate(self.lines)
+            if line
+        ]
         return entries[start.offset :], Position(len(self.lines), b"")
 
     def load(self, addresses):
-        return [load_record(self.lines[n]) for n, _ in addresses]
+        return [load_record(self.lines[n], self.objects) for n, _ in addresses]
 
     def renew(self):
         raise NotImplementedError
@@ -65,6 +69,7 @@ class Book:
     def __init__(self, elements=None, lines=()):
         self.elements = elements or Elements()
         self.reader = Lines()
+        self.reader.objects = self.elements.serde
         self.reader.lines += lines
         self.lines = self.reader.lines
         self.open()
@@ -77,7 +82,8 @@ class Book:
     def write(self, value, **options):
         with self.records.attached(self.reader):
             writer = ElementWriter(self.elements, self.records)
-            encoded = load_record(dump_record(writer.encode(value, **options)))
+            line = dump_record(writer.encode(value, **options))
+            encoded = load_record(line, self.elements.serde)
             self.lines += [dump_record(record) for record in writer.new]
             self.records.fold(*self.records.read_on())
             writer.written()

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.live_lists import LiveList, hand_out
-from langchain_nanomem.working_set import WorkingSet
+from langchain_nanomem.working_set import LiveNumbers, WorkingSet
 
 HERE = ("", "messages")
 
@@ -37,8 +37,13 @@ def working():
     return WorkingSet()
 
 
+def handed(working, numbers, images, make=lambda _: None):
+    working.begin("")
+    return working.hand_out(HERE, LiveNumbers(numbers, None), images, make)
+
+
 def given_out(working, count=6):
-    return working.hand_out(HERE, list(range(count)), IMAGES[:count], lambda _: None)
+    return handed(working, list(range(count)), IMAGES[:count])
 
 
 def identities(elements):
@@ -115,6 +120,8 @@ CHANGES = {
     "the class": lambda one: setattr(one, "__class__", HumanMessage),
     "an object": lambda one: one.response_metadata.update(usage=object()),
     "an argument": lambda one: one.tool_calls[0]["args"]["q"].append(2),
+    "a field that is gone": lambda one: one.__dict__.pop("additional_kwargs"),
+    "a field that is none": lambda one: one.__dict__.update(tool_calls=None),
     "an empty list": lambda one: one.invalid_tool_calls.append({}),
 }
 
@@ -176,26 +183,77 @@ def test_a_list_may_shrink_grow_and_change(working):
     assert grown == [message(number) for number in range(6)]
     del grown
     numbers = [0, 5, 2]
-    mixed = working.hand_out(HERE, numbers, [IMAGES[n] for n in numbers], lambda _: None)
+    mixed = handed(working, numbers, [IMAGES[n] for n in numbers])
     assert mixed == [message(number) for number in numbers]
 
 
 def test_an_element_without_an_image_is_made_anew(working):
     """What can't be compared well is never handed out twice."""
     images = [IMAGES[0], None, IMAGES[2]]
-    given_now = [working.hand_out(HERE, [0, 1, 2], images, lambda n: {n}) for _ in range(4)]
+    given_now = [handed(working, [0, 1, 2], images, lambda n: {n}) for _ in range(4)]
     assert [one[1] for one in given_now] == [{1}] * 4
     assert len(identities(one[1] for one in given_now)) == 4
 
 
-def test_parts_go_with_their_elements():
-    """After some elements were made anew, the parts of each are still those of it."""
+EXCHANGES = {
+    "a dictionary": lambda one: one.__dict__.update(additional_kwargs={"a": {"b": [1, True, 1.0]}}),
+    "a list deep in it": lambda one: one.additional_kwargs["a"].update(b=[1, True, 1.0]),
+    "all fields": lambda one: object.__setattr__(one, "__dict__", dict(one.__dict__)),
+    "a block": lambda one: one.content.__setitem__(0, {"type": "text", "text": "2"}),
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
+def test_an_equal_part_put_in_place_of_another_stays_the_programs(working, exchange):
+    """cases/checkpointer.md 11: who keeps the old part and the new one shares neither."""
+    one = given_out(working)[2]
+    old = parts_of(one)
+    exchange(one)
+    held = [part for part in (*old, *parts_of(one)) if part is not one]
+    del one
+    for _ in range(3):
+        given_now = [part for element in given_out(working) for part in parts_of(element)]
+        assert identities(given_now).isdisjoint(identities(held))
+
+
+def test_parts_that_changed_places_are_not_shared(working):
+    """cases/checkpointer.md 11: empty parts of two messages, exchanged, and one of them kept."""
+    one, other = given_out(working)[1:3]
+    one.invalid_tool_calls, other.invalid_tool_calls = (
+        other.invalid_tool_calls,
+        one.invalid_tool_calls,
+    )
+    held = one.invalid_tool_calls
+    del one, other
+    for _ in range(3):
+        held.append("spoiled")
+        assert [element.invalid_tool_calls for element in given_out(working)] == [[]] * 6
+
+
+def test_other_elements_are_told_apart_too(working):
+    """Lists, dictionaries, texts and messages in one list: what is held is made anew, no more."""
+    elements = [{"a": [1]}, "text", 1.5, [[], {}], message(1), [{"b": {}}]] * 2
+    images = [image_of(element) for element in elements]
+    numbers = list(range(len(images)))
+
+    def given_now():
+        return handed(working, numbers, images)
+
+    first = list(map(id, given_now()))
+    assert list(map(id, given_now())) == first
+    held = given_now()[3][1]
+    again = list(map(id, given_now()))
+    assert [n for n in numbers if again[n] != first[n]] == [3]
+    held["spoiled"] = True
+    assert given_now() == elements
+
+
+def test_only_what_is_held_is_made_anew():
+    """The others are handed out again."""
     live = hand_out(None, [0, 1, 2], IMAGES[:3], lambda _: None)
     held = live.objects[1]
     again = hand_out((live, live.reusable([0, 1, 2])), [0, 1, 2], IMAGES[:3], lambda _: None)
     assert [a is b for a, b in zip(live.objects, again.objects, strict=True)] == [True, False, True]
-    for place, one in enumerate(again.objects):
-        assert identities(parts_of(one)) == identities(again.parts_of(place))
     assert held == again.objects[1]
 
 

@@ -1011,3 +1011,18 @@ def test_a_key_too_long_for_a_file_name_has_a_file(tmp_path: Path, key: str):
     sessions.save(session)
     assert [info["key"] for info in SessionManager(tmp_path).list_sessions()] == [key]
     assert len(SessionManager(tmp_path).get_or_create(key).messages) == 1
+
+
+def test_sessions_with_many_messages_are_not_kept_for_long(tmp_path):
+    """What is kept in memory is bounded by messages too, not only by the number of sessions."""
+    manager = SessionManager(tmp_path, max_cached_messages=100)
+    for number in range(10):
+        session = manager.get_or_create(f"chat:{number}")
+        for n in range(30):
+            session.add_message("user", f"{n}")
+        manager.save(session)
+    for _ in range(64):
+        manager.get_or_create("chat:9")
+    kept = [records.weight for records, _ in manager._recent.values()]
+    assert 30 <= sum(kept) <= 130
+    assert len(manager.get_or_create("chat:0").messages) == 30

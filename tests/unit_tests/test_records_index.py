@@ -11,6 +11,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
 from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.errors import CorruptRecordError, NanomemError
 from langchain_nanomem.manager import SessionManager
 
 CONFIG = {"configurable": {"thread_id": "chat:1"}}
@@ -56,7 +57,7 @@ def test_a_long_journal_has_an_index(tmp_path, index):
     content = index.read_bytes()
     assert index.stat().st_mode & 0o777 == 0o600
     assert index.parent.stat().st_mode & 0o777 == 0o700
-    assert b"aaaa" not in content
+    assert b"a" * 40 not in content
     journal = tmp_path / "sessions" / f"{STEM}.jsonl"
     assert len(content) < journal.stat().st_size / 4
 
@@ -68,12 +69,14 @@ def test_a_short_journal_has_none(tmp_path):
 
 
 def test_what_is_read_through_it_is_what_is_there(tmp_path, index):
-    """Every checkpoint and every message, with an index and without one."""
+    """Every checkpoint and every message, with an index and without; the next write makes one."""
     through_it = everything(tmp_path)
     index.unlink()
     assert everything(tmp_path) == through_it
+    assert not index.exists()
+    run(tmp_path, 1)
     assert index.exists()
-    assert everything(tmp_path) == through_it
+    assert everything(tmp_path)[0][3:] == through_it[0]
 
 
 DAMAGE = {
@@ -142,7 +145,7 @@ def test_a_read_only_place_is_read_without_one(tmp_path, index):
 
 
 def test_lines_that_moved_in_place_are_noticed(tmp_path, index):
-    """A file changed in place, of the same length and end: an error once, then as it is now."""
+    """A file damaged in place, of the same length and end: an error, the next names the line."""
     journal = tmp_path / "sessions" / f"{STEM}.jsonl"
     content = journal.read_bytes()
     first = content.index(b'{"role":"user"')
@@ -150,7 +153,9 @@ def test_lines_that_moved_in_place_are_noticed(tmp_path, index):
     assert len(moved) == len(content)
     with journal.open("r+b") as file:
         file.write(moved)
-    with pytest.raises(Exception, match="line"):
+    with pytest.raises(NanomemError, match="is not where it was in its file"):
+        everything(tmp_path)
+    with pytest.raises(CorruptRecordError, match="line"):
         everything(tmp_path)
     with journal.open("r+b") as file:
         file.write(content)
@@ -162,4 +167,4 @@ def test_it_grows_with_what_is_new(tmp_path, index):
     run(tmp_path, 120)
     journal = tmp_path / "sessions" / f"{STEM}.jsonl"
     assert index.stat().st_size < journal.stat().st_size / 5
-    assert json.loads(index.read_bytes()[16:])["v"] == 1
+    assert json.loads(index.read_bytes()[16:])["v"] == 2

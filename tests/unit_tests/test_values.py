@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langchain_nanomem.values import (
     TAG,
+    StoredObject,
     dump_record,
     dump_value,
     from_json,
@@ -30,6 +32,7 @@ from langchain_nanomem.values import (
     unpack,
 )
 
+SERDE = JsonPlusSerializer()
 texts = st.text(st.characters(), max_size=12)  # lone surrogates and NUL among them
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
 hashables = scalars | st.binary(max_size=6) | st.tuples(scalars, scalars)
@@ -69,7 +72,7 @@ def test_a_record_comes_back_equal_and_of_the_same_types(record: dict[str, Any])
     line = dump_record(record)
     assert b"\n" not in line
     json.loads(line)  # any other program can read it too
-    assert same(load_record(line), record)
+    assert same(load_record(line, SERDE), record)
 
 
 @given(values)
@@ -78,7 +81,7 @@ def test_plain_values_are_written_as_they_are(value: Any):
     assert (pack(value, "") == value and TAG not in str(pack(value, ""))) or not is_plain(value)
     if is_plain(value):
         assert from_json(to_json(value)) == value
-    assert same(unpack(pack(value, "")), value)
+    assert same(unpack(pack(value, ""), SERDE), value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
@@ -122,7 +125,7 @@ class Text(str):
 )
 def test_values_beyond_json_come_back_equal(value: Any):
     """cases/sessions.md 24: objects that the serializer knows come back equal."""
-    assert load_record(dump_record({"x": value}))["x"] == value
+    assert load_record(dump_record({"x": value}), SERDE)["x"] == value
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_an_object_that_refuses_to_be_compared_is_refused():
 
     with pytest.raises(ValueError, match=r"^artifact: "):
         dump_record({"artifact": Array()})
-    assert load_record(dump_record({"artifact": Stubborn([1])})) == {"artifact": [1]}
+    assert load_record(dump_record({"artifact": Stubborn([1])}), SERDE) == {"artifact": [1]}
 
 
 def nested(depth: int) -> list[Any]:
@@ -212,6 +215,26 @@ def test_garbage_is_a_value_error_or_a_record(line: bytes):
     """cases/sessions.md 13: random bytes are refused, never anything but a ValueError."""
     with contextlib.suppress(ValueError):
         assert isinstance(load_record(line), dict)
+
+
+def test_objects_are_made_only_by_a_serializer_that_is_given():
+    """cases/checkpointer.md 21: reading a line constructs nothing, and writes it as it was."""
+    line = dump_record({"x": [Point(1)], "y": dt.date(2026, 1, 2)})
+    inert = load_record(line)
+    assert isinstance(inert["x"][0], StoredObject)
+    assert dump_record(inert) == line
+    assert load_record(line, SERDE) == {"x": [Point(1)], "y": dt.date(2026, 1, 2)}
+    strict = JsonPlusSerializer(allowed_msgpack_modules=None)
+    assert load_record(line, strict) == {"x": [{"x": 1}], "y": dt.date(2026, 1, 2)}
+
+
+@pytest.mark.parametrize("kind", ["pickle", "json", "null", "bytes", "msgpack+aes"])
+@pytest.mark.parametrize("serde", [None, JsonPlusSerializer(pickle_fallback=True)])
+def test_an_object_of_another_kind_is_refused(kind: str, serde: JsonPlusSerializer | None):
+    """cases/checkpointer.md 21: only what is written is read; a pickle never, whoever allows it."""
+    line = f'{{"x":{{"__nanomem__":"object","type":"{kind}","value":"gAQu"}}}}'
+    with pytest.raises(ValueError, match="'object' cannot be read"):
+        load_record(line.encode(), serde)
 
 
 def test_equal_sets_make_one_line():
