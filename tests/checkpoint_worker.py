@@ -44,34 +44,32 @@ def tell(event: str, **more: Any) -> None:
     real_write(1, line)
 
 
+@contextlib.contextmanager
+def telling(event: str, told: dict[str, Any]) -> Iterator[None]:
+    """Tell of a call when it begins and when it has returned."""
+    tell(event, **told)
+    yield
+    tell(f"{event} done", **told)
+
+
 class TellingSaver(NanomemSaver):
-    """Tells of each put and each put_writes when it is called and when it has returned."""
+    """Tells of each put and each put_writes."""
 
     def put(self, config, checkpoint, metadata, new_versions):
-        put = _of_put(config, checkpoint, metadata)
-        tell("put", **put)
-        result = super().put(config, checkpoint, metadata, new_versions)
-        tell("put done", **put)
-        return result
+        with telling("put", _of_put(config, checkpoint, metadata)):
+            return super().put(config, checkpoint, metadata, new_versions)
 
     async def aput(self, config, checkpoint, metadata, new_versions):
-        put = _of_put(config, checkpoint, metadata)
-        tell("put", **put)
-        result = await super().aput(config, checkpoint, metadata, new_versions)
-        tell("put done", **put)
-        return result
+        with telling("put", _of_put(config, checkpoint, metadata)):
+            return await super().aput(config, checkpoint, metadata, new_versions)
 
     def put_writes(self, config, writes, task_id, task_path=""):
-        told = _of_writes(config, writes, task_id)
-        tell("writes", **told)
-        super().put_writes(config, writes, task_id, task_path)
-        tell("writes done", **told)
+        with telling("writes", _of_writes(config, writes, task_id)):
+            super().put_writes(config, writes, task_id, task_path)
 
     async def aput_writes(self, config, writes, task_id, task_path=""):
-        told = _of_writes(config, writes, task_id)
-        tell("writes", **told)
-        await super().aput_writes(config, writes, task_id, task_path)
-        tell("writes done", **told)
+        with telling("writes", _of_writes(config, writes, task_id)):
+            await super().aput_writes(config, writes, task_id, task_path)
 
 
 def _place(config: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +90,9 @@ def _of_writes(config: Any, writes: Any, task_id: str) -> dict[str, Any]:
         for place, (channel, value) in enumerate(writes)
     ]
     checkpoint_id = config["configurable"]["checkpoint_id"]
-    return {**_place(config), "id": checkpoint_id, "task": task_id, "writes": found}
+    run = (config.get("metadata") or {}).get("run_id")
+    told = {"id": checkpoint_id, "run": run, "task": task_id, "writes": found}
+    return {**_place(config), **told}
 
 
 # --- jobs -------------------------------------------------------------------
