@@ -79,9 +79,8 @@ def _place(config: dict[str, Any]) -> dict[str, Any]:
 
 def _of_put(config: Any, checkpoint: Any, metadata: Any) -> dict[str, Any]:
     metadata = get_checkpoint_metadata(config, metadata)
-    state = state_of(checkpoint, metadata)
-    run = metadata.get("run_id")
-    return {**_place(config), "id": checkpoint["id"], "run": run, "state": state}
+    told = {"run": metadata.get("run_id"), "state": state_of(checkpoint, metadata)}
+    return {**_place(config), "id": checkpoint["id"], **told}
 
 
 def _of_writes(config: Any, writes: Any, task_id: str) -> dict[str, Any]:
@@ -122,8 +121,7 @@ async def _talk_on_all(job: Job, saver: NanomemSaver) -> None:
 
 def _talk_on(job: Job, saver: NanomemSaver, thread: str) -> None:
     graph = build(saver)
-    unfinished = bool(graph.get_state(at(thread)).next)
-    for given, config in _turns(job, thread, unfinished=unfinished):
+    for given, config in _turns(job, thread, unfinished=bool(graph.get_state(at(thread)).next)):
         with contextlib.suppress(EmptyInputError):  # what was unfinished was deleted
             graph.invoke(given, config, durability=job["durability"])
 
