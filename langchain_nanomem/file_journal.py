@@ -136,7 +136,7 @@ class FileJournal(Journal):
                 self._bury(key, path)
             self._forget_index(key)
             replace_file(path, content)
-            with _opened(path, os.O_RDONLY) as fd:
+            with _closing(open_file(path, os.O_RDONLY)) as fd:
                 return position_at(fd, len(content))
 
     @override
@@ -184,8 +184,9 @@ class FileJournal(Journal):
 
     def _forget_index(self, key: str) -> None:
         path = self._index(key)
-        path.unlink(missing_ok=True)
-        temporary_of(path).unlink(missing_ok=True)
+        for ours in (path, temporary_of(path)):
+            if ours.is_file() or ours.is_symlink():  # whatever else stands there is not ours
+                ours.unlink(missing_ok=True)
 
     def _index(self, key: str) -> Path:
         return self.workspace / ".index" / f"{file_stem(key)}.json"
@@ -243,16 +244,14 @@ class FileJournal(Journal):
 
 
 @contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    fd = open_file(path, flags)
+def _closing(fd: int) -> Iterator[int]:
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-@contextlib.contextmanager
-def _opened_or_made(path: Path, *, sync: bool) -> Iterator[int]:
+def _opened_or_made(path: Path, *, sync: bool) -> AbstractContextManager[int]:
     """A descriptor to append with; a new file is in its directory for good if `sync`."""
     try:
         fd = open_file(path, os.O_RDWR | os.O_APPEND)
@@ -261,10 +260,7 @@ def _opened_or_made(path: Path, *, sync: bool) -> Iterator[int]:
         fd = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if sync:
             sync_directory(path.parent)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return _closing(fd)
 
 
 def _append_bytes(fd: int, path: Path, end: int, content: bytes, *, sync: bool) -> None:

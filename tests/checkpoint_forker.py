@@ -21,7 +21,7 @@ from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.manager import SessionManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Event = dict[str, Any]
 Place = tuple[str, str, str]
@@ -137,6 +137,11 @@ class Told:
                 if event["event"] == "writes done":
                     self.writes_done[place, event["task"], index, channel] = event
         self.events += events
+
+    def forget_writes(self, may_be_gone: Callable[[Event], bool]) -> None:
+        """Forget the acknowledged writes of such events."""
+        kept = {key: event for key, event in self.writes_done.items() if not may_be_gone(event)}
+        self.writes_done = kept
 
     def ids(self, thread: str, places: dict[Place, Event]) -> list[str]:
         """The ids of a thread's root checkpoints among these, in their order."""

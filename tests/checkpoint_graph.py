@@ -48,7 +48,7 @@ def build(saver: BaseCheckpointSaver[Any]) -> CompiledStateGraph[Any]:
 
 
 def think(state: dict[str, Any]) -> dict[str, Any]:
-    turn = state["messages"][-1].content
+    turn = state["messages"][-1].id.removeprefix("q ")
     call = {"name": "look", "args": {"for": "ü" * 20}, "id": f"c {turn}", "type": "tool_call"}
     return noted(f"think {turn}") | {"messages": [AIMessage("", id=turn, tool_calls=[call])]}
 
@@ -68,9 +68,9 @@ def noted(text: str) -> dict[str, Any]:
     return {"log": [text], "delta": [text]}
 
 
-def question(turn: str) -> dict[str, Any]:
-    """The input of a turn."""
-    return {"messages": [HumanMessage(turn, id=f"q {turn}")]}
+def question(turn: str, text: str = "") -> dict[str, Any]:
+    """The input of a turn; `turn` names it, and is to be asked once a thread."""
+    return {"messages": [HumanMessage(text or turn, id=f"q {turn}")]}
 
 
 def at(thread: str, namespace: str = "", checkpoint_id: str | None = None) -> dict[str, Any]:

@@ -44,34 +44,32 @@ def tell(event: str, **more: Any) -> None:
     real_write(1, line)
 
 
+@contextlib.contextmanager
+def telling(event: str, told: dict[str, Any]) -> Iterator[None]:
+    """Tell of a call when it begins and when it has returned."""
+    tell(event, **told)
+    yield
+    tell(f"{event} done", **told)
+
+
 class TellingSaver(NanomemSaver):
-    """Tells of each put and each put_writes when it is called and when it has returned."""
+    """Tells of each put and each put_writes."""
 
     def put(self, config, checkpoint, metadata, new_versions):
-        put = _of_put(config, checkpoint, metadata)
-        tell("put", **put)
-        result = super().put(config, checkpoint, metadata, new_versions)
-        tell("put done", **put)
-        return result
+        with telling("put", _of_put(config, checkpoint, metadata)):
+            return super().put(config, checkpoint, metadata, new_versions)
 
     async def aput(self, config, checkpoint, metadata, new_versions):
-        put = _of_put(config, checkpoint, metadata)
-        tell("put", **put)
-        result = await super().aput(config, checkpoint, metadata, new_versions)
-        tell("put done", **put)
-        return result
+        with telling("put", _of_put(config, checkpoint, metadata)):
+            return await super().aput(config, checkpoint, metadata, new_versions)
 
     def put_writes(self, config, writes, task_id, task_path=""):
-        told = _of_writes(config, writes, task_id)
-        tell("writes", **told)
-        super().put_writes(config, writes, task_id, task_path)
-        tell("writes done", **told)
+        with telling("writes", _of_writes(config, writes, task_id)):
+            super().put_writes(config, writes, task_id, task_path)
 
     async def aput_writes(self, config, writes, task_id, task_path=""):
-        told = _of_writes(config, writes, task_id)
-        tell("writes", **told)
-        await super().aput_writes(config, writes, task_id, task_path)
-        tell("writes done", **told)
+        with telling("writes", _of_writes(config, writes, task_id)):
+            await super().aput_writes(config, writes, task_id, task_path)
 
 
 def _place(config: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +79,8 @@ def _place(config: dict[str, Any]) -> dict[str, Any]:
 
 def _of_put(config: Any, checkpoint: Any, metadata: Any) -> dict[str, Any]:
     metadata = get_checkpoint_metadata(config, metadata)
-    state = state_of(checkpoint, metadata)
-    run = metadata.get("run_id")
-    return {**_place(config), "id": checkpoint["id"], "run": run, "state": state}
+    told = {"run": metadata.get("run_id"), "state": state_of(checkpoint, metadata)}
+    return {**_place(config), "id": checkpoint["id"], **told}
 
 
 def _of_writes(config: Any, writes: Any, task_id: str) -> dict[str, Any]:
@@ -92,7 +89,9 @@ def _of_writes(config: Any, writes: Any, task_id: str) -> dict[str, Any]:
         for place, (channel, value) in enumerate(writes)
     ]
     checkpoint_id = config["configurable"]["checkpoint_id"]
-    return {**_place(config), "id": checkpoint_id, "task": task_id, "writes": found}
+    run = (config.get("metadata") or {}).get("run_id")
+    told = {"id": checkpoint_id, "run": run, "task": task_id, "writes": found}
+    return {**_place(config), **told}
 
 
 # --- jobs -------------------------------------------------------------------
@@ -122,8 +121,7 @@ async def _talk_on_all(job: Job, saver: NanomemSaver) -> None:
 
 def _talk_on(job: Job, saver: NanomemSaver, thread: str) -> None:
     graph = build(saver)
-    unfinished = bool(graph.get_state(at(thread)).next)
-    for given, config in _turns(job, thread, unfinished=unfinished):
+    for given, config in _turns(job, thread, unfinished=bool(graph.get_state(at(thread)).next)):
         with contextlib.suppress(EmptyInputError):  # what was unfinished was deleted
             graph.invoke(given, config, durability=job["durability"])
 
@@ -184,7 +182,7 @@ def _begin(saver: NanomemSaver, job: Job) -> None:
 
 
 def _put(saver: NanomemSaver, job: Job) -> None:
-    messages = [HumanMessage("old 0", id="old 0"), HumanMessage("new", id="new", name="Zoë")]
+    messages = [HumanMessage("old 0", id="old 0"), HumanMessage("ë" * 60_000, id="new")]
     checkpoint = made("9", messages=messages, plain={"k": ["v" * 300]})
     meta = {"source": "loop", "step": 9, "parents": {}, "run_id": "r9"}
     saver.put(at(job["thread"], "", "2"), checkpoint, meta, checkpoint["channel_versions"])
@@ -202,6 +200,16 @@ def _go_on(saver: NanomemSaver, job: Job) -> None:
         saver.put_writes(config, [("plain", "late")], "late")
         checkpoint = made(str(uuid6(clock_seq=-1)), plain="late")
         config = saver.put(config, checkpoint, {"step": 9}, checkpoint["channel_versions"])
+
+
+def _fork(saver: NanomemSaver, job: Job) -> None:
+    """Begin a process while a thread is locked, and leave it behind."""
+    with saver.sessions.journal.lock(job["thread"]):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    tell("forked", child=child)
 
 
 def _append(saver: NanomemSaver, job: Job) -> None:
@@ -225,6 +233,7 @@ OPERATIONS: dict[str, Callable[[NanomemSaver, Job], None]] = {
     "delete": _delete,
     "delete a run": _delete_a_run,
     "delete runs": lambda saver, job: saver.delete_for_runs(job.get("runs", ["r1"])),
+    "fork": _fork,
     "go on": _go_on,
     "prune": lambda saver, job: saver.prune([job["thread"]]),
     "put": _put,
@@ -241,13 +250,22 @@ JOBS: dict[str, Callable[[Job, NanomemSaver], None]] = {
 
 
 def work(job: Job) -> None:
-    random.seed()  # else two of them would make the same ids
     tell("ready", job=job["kind"])
     if job.get("syncs"):
         hook_in(Syncs(lambda inode, size: tell("synced", inode=inode, size=size)))
     journal = FileJournal(job["workspace"], fsync=job.get("fsync", "put"))
-    JOBS[job["kind"]](job, TellingSaver(SessionManager(journal)))
+    JOBS[job["kind"]](job, job.get("saver") or TellingSaver(SessionManager(journal)))
     tell("finished")
+
+
+def with_savers(jobs: list[Job]) -> list[Job]:
+    """Jobs that are to share a saver that was in use before they are forked, with that saver."""
+    if not jobs[0].get("share"):
+        return jobs
+    saver = TellingSaver(SessionManager(jobs[0]["workspace"]))
+    for thread in jobs[0]["threads"]:
+        saver.get_tuple(at(thread))
+    return [{**job, "saver": saver} for job in jobs]
 
 
 def fork(job: Job) -> int:
@@ -275,6 +293,6 @@ def main() -> None:
     warm_up()
     tell("warm")
     for line in sys.stdin:
-        for child in [fork(job) for job in json.loads(line)]:
+        for child in [fork(job) for job in with_savers(json.loads(line))]:
             os.waitpid(child, 0)
         tell("ended")

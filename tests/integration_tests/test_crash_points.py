@@ -23,6 +23,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 
 THREADS = ("a", "copy", "session")
 SECRET = "sEcret"
+LONG = SECRET * 5000
+"""Four of them are so long that a workspace may keep more of a session than its own file."""
 HOWS = ("before", "half", "after")
 OPERATIONS = (
     "append",
@@ -43,7 +45,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saver = reopened(workspace)
     config, messages = at("a"), []
     for number in range(4):
-        messages = [*messages, HumanMessage(f"{SECRET} {number}", id=f"old {number}")]
+        messages = [*messages, HumanMessage(f"{LONG} {number}", id=f"old {number}")]
         checkpoint = made(str(number), messages=messages, plain=number)
         meta = {"source": "loop", "step": number, "parents": {}, "run_id": f"r{number // 2}"}
         config = saver.put(config, checkpoint, meta, checkpoint["channel_versions"])
@@ -110,6 +112,18 @@ def assert_goes_on(workspace: Path) -> None:
     found = reopened(workspace).get_tuple(config)
     assert found.checkpoint == checkpoint
     assert found.pending_writes == [("t", "messages", ["more"])]
+
+
+def test_a_late_run_after_a_deletion_that_died(forker, tmp_path):
+    """cases/checkpointer.md 18: once the thread is gone, it is known when that was."""
+    saver = reopened(tmp_path / "old")
+    first, second = (made(str(uuid6(clock_seq=-1)), plain=number) for number in range(2))
+    config = saver.put(at("a"), first, {"step": 0}, first["channel_versions"])
+    for workspace in deaths(forker, tmp_path / "old", tmp_path, "delete"):
+        saver = reopened(workspace)
+        gone = saver.get_tuple(at("a")) is None
+        saver.put(config, second, {"step": 1}, second["channel_versions"])
+        assert (reopened(workspace).get_tuple(at("a")) is None) == gone
 
 
 @pytest.mark.parametrize("operation", ["prune", "delete runs"])

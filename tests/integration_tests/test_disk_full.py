@@ -193,7 +193,7 @@ async def test_a_graph_on_a_full_disk(disk, colour, durability):
     """Invariant 3: the run fails, and what was acknowledged resumes once there is room."""
     saver = reopened(disk.workspace)
     graph = build(saver)
-    await call(colour, graph, "invoke", question("first" + TEXT), at("a"), durability=durability)
+    await call(colour, graph, "invoke", question("first", TEXT), at("a"), durability=durability)
     before = graph.get_state(at("a")).values
     for free_bytes in (0, PAGE, 10 * PAGE):
         disk.leave(free_bytes, saver.sessions.journal.path("a"))
@@ -214,7 +214,7 @@ async def test_a_graph_on_a_full_disk(disk, colour, durability):
 async def talk(colour: str, graph: Any, durability: str) -> None:
     """More turns than any of the disks has room for."""
     for _ in range(40):
-        given = question(f"{uuid6()}{TEXT}")
+        given = question(str(uuid6()), TEXT)
         await call(colour, graph, "invoke", given, at("a"), durability=durability)
 
 

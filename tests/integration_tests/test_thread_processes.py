@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,6 +77,34 @@ async def test_a_process_notices_what_another_did(forker, tmp_path, colour, oper
     await call(colour, graph, "invoke", question("on"), at("a"))
     assert shown(saver) == shown(reopened(tmp_path))
     assert [old for old in now[0] if old not in shown(saver)[0]] == []
+
+
+def test_forked_processes_may_share_a_saver(forker, tmp_path, colour):
+    """cases/checkpointer.md 17: one that has the threads in memory already, as servers fork."""
+    job = {"kind": "talk", "workspace": tmp_path, "colour": colour, "durability": "async"}
+    told = Told()
+    for share in (False, True, True):
+        jobs = [job | {"threads": ["a", "b"], "turns": 3, "share": share}] * 2
+        told.hear(forker.run(*jobs))
+        for thread in "ab":
+            assert_newest(reopened(tmp_path), told, thread)
+            assert_kept(reopened(tmp_path), told, thread)
+
+
+def test_a_forked_process_keeps_no_lock(forker, tmp_path):
+    """cases/checkpointer.md 17: one begun while a thread was written stops nobody from it."""
+    (child,) = [e["child"] for e in forker.run(change(tmp_path, "fork")) if e["event"] == "forked"]
+    checkpoint = made("1", plain=1)
+    put = threading.Thread(
+        target=reopened(tmp_path).put,
+        args=(at("a"), checkpoint, {"step": 1}, checkpoint["channel_versions"]),
+    )
+    put.start()
+    put.join(5)
+    waits = put.is_alive()
+    os.kill(child, signal.SIGKILL)
+    put.join()
+    assert not waits
 
 
 async def test_a_list_goes_on_while_another_process_prunes(forker, tmp_path, colour):

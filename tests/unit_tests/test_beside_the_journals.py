@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,19 +18,22 @@ from langchain_nanomem.file_journal import FileJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from langchain_nanomem.checkpoint import NanomemSaver
 
 KEYS = ("a", "session")
+LONG = "word " * 14_000
+"""So long that a workspace may keep more of a session than its own file."""
 
 
 async def talk(saver: NanomemSaver, colour: str, turns: range) -> None:
-    """Turns of a graph on a thread, and messages of a session."""
+    """Turns of a graph on a thread, and messages of a session, the first of them long."""
     for turn in turns:
-        await call(colour, build(saver), "invoke", question(str(turn)), at("a"))
+        text = f"{LONG}{turn}" if turn == turns[0] else f"message {turn}"
+        config = at("a") | {"metadata": {"run_id": f"r{turn}"}}
+        await call(colour, build(saver), "invoke", question(str(turn), text), config)
         session = saver.sessions.get_or_create("session")
-        session.add_message("user", f"message {turn}")
+        session.add_message("user", text)
         saver.sessions.save(session)
 
 
@@ -82,11 +87,29 @@ def interchange(workspace: Path, _: Path) -> None:
         path.write_bytes(content)
 
 
+def become_directories(workspace: Path, _: Path) -> None:
+    """Each file but the locks, which nobody reads, with a directory in its place."""
+    for path in beside(workspace):
+        if path.parent.name != ".locks":
+            path.unlink()
+            path.mkdir()
+
+
+def become_files(workspace: Path, _: Path) -> None:
+    """Each directory but that of the locks with a file in its place."""
+    for path in workspace.iterdir():
+        if path.is_dir() and path.name not in {"sessions", ".deleted", ".locks"}:
+            shutil.rmtree(path)
+            path.touch()
+
+
 DAMAGES: dict[str, Callable[[Path, Path], None]] = {
     "delete files": delete_files,
     "delete directories": delete_directories,
     "put back older ones": put_back,
     "interchange": interchange,
+    "become directories": become_directories,
+    "become files": become_files,
     "empty": overwriting(lambda _: b""),
     "zeros": overwriting(lambda content: bytes(len(content))),
     "garbage": overwriting(lambda content: b"\xff\xfe{garbage" * (len(content) // 10 + 1)),
@@ -110,15 +133,34 @@ async def test_what_lies_beside_is_not_needed(tmp_path, colour, damage):
     expected = shown(reopened(workspace))
     DAMAGES[damage](workspace, older)
     assert shown(held) == expected
-    for saver in (held, reopened(workspace)):
+    for turn, saver in enumerate((held, reopened(workspace)), start=3):
         DAMAGES[damage](workspace, older)
         assert shown(reopened(workspace)) == expected
         DAMAGES[damage](workspace, older)
-        await talk(saver, colour, range(3, 4))
+        await talk(saver, colour, range(turn, turn + 1))
         before, expected = expected, shown(saver)
         assert shown(held) == shown(reopened(workspace)) == expected
         assert [one for one in before[0] if one not in expected[0]] == []
         assert expected[2][:-3] == before[2]
+
+
+@pytest.mark.parametrize("damage", ["garbage", "become directories", "become files"])
+@pytest.mark.parametrize(
+    "call_of",
+    [("prune", ["a"]), ("delete_for_runs", ["r0"]), ("delete_thread", "a")],
+    ids=lambda given: given[0],
+)
+async def test_rewriting_does_not_need_it_either(tmp_path, colour, damage, call_of):
+    """Invariants 2, 3: damaged files beside a session's own keep nobody from changing that."""
+    sound, damaged = tmp_path / "sound", tmp_path / "damaged"
+    await talk(reopened(sound), colour, range(3))
+    shutil.copytree(sound, damaged)
+    await call(colour, reopened(sound), *call_of)
+    saver = reopened(damaged)
+    assert saver.get_tuple(at("a"))
+    DAMAGES[damage](damaged, damaged)
+    await call(colour, saver, *call_of)
+    assert shown(saver) == shown(reopened(damaged)) == shown(reopened(sound))
 
 
 async def test_an_older_journal_counts(tmp_path, colour):
@@ -154,6 +196,37 @@ async def test_a_journal_edited_by_hand_counts(tmp_path, colour, word):
     await call(colour, build(reopened(tmp_path)), "invoke", question("on"), config)
     messages = build(reopened(tmp_path)).get_state(config).values["messages"]
     assert (messages[0].content, messages[-3].content) == (word.decode(), "on")
+
+
+@pytest.mark.parametrize("stop", ["open", "replace"])
+def test_a_deletion_while_another_reads_leaves_nothing(tmp_path, monkeypatch, stop):
+    """cases/sessions.md 17: whatever a reader keeps beside a session's file, it goes with it."""
+    session = reopened(tmp_path).sessions.get_or_create("session")
+    session.metadata["title"] = "sEcret"
+    session.add_message("user", LONG)
+    reopened(tmp_path).sessions.save(session)
+    delete_files(tmp_path, tmp_path)
+    stopped, deleted = threading.Event(), threading.Event()
+    real = getattr(os, stop)
+
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        is_own = {"sessions", ".locks"} & {*Path(args[0]).parts}
+        makes = stop == "replace" or args[1] & os.O_CREAT
+        if threading.current_thread() is reader and makes and not is_own:
+            stopped.set()
+            deleted.wait(20)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(os, stop, wait)
+    reader = threading.Thread(target=lambda: reopened(tmp_path).get_tuple(at("session")))
+    reader.start()
+    while reader.is_alive() and not stopped.wait(0.01):
+        pass  # one that keeps nothing ends by itself
+    reopened(tmp_path).sessions.delete("session")
+    deleted.set()
+    reader.join()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if b"sEcret" in path.read_bytes()] == []
 
 
 @pytest.fixture

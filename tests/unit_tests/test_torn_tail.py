@@ -31,7 +31,9 @@ MESSAGES = {
     "non-ASCII": [HumanMessage("Zoë → 😀\u2028\x00\ud800", id="ü"), AIMessage("ß" * 30, id="a")],
     "encrypted": [HumanMessage("secret", id="h"), AIMessage("no one knows", id="a")],
 }
-KINDS = [*MESSAGES, "delta"]
+LONG = [HumanMessage("word " * 14_000, id="long")]
+"""So long that a workspace may keep more of a session than its own file."""
+KINDS = [*MESSAGES, "delta", "long"]
 LAST = 3
 """How many of the last records are cut."""
 
@@ -88,7 +90,7 @@ def fill(workspace: Path, kind: str) -> list[int]:
     if kind == "delta":
         build_small(saver).invoke({"log": ["ü"]}, at("a"), durability="sync")
         return saver.sizes
-    messages, config = MESSAGES[kind], at("a")
+    messages, config = MESSAGES.get(kind, [*LONG, *MESSAGES["plain"]]), at("a")
     for number in range(3):
         checkpoint = made(str(number), messages=messages[:number], log=[number])
         config = saver.put(config, checkpoint, {"step": number}, checkpoint["channel_versions"])
