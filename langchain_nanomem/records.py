@@ -308,7 +308,10 @@ class SessionRecords:
                 raise self._stale(f"checkpoint {place[1]}")
             while len(self._checkpoints) >= _MAX_CHECKPOINTS:
                 del self._checkpoints[next(iter(self._checkpoints))]
-            record = self._checkpoints[address] = understood(record)
+            try:
+                record = self._checkpoints[address] = understood(record)
+            except Exception as error:
+                raise self._malformed(record, address) from error
         return record
 
     def _stale(self, what: str) -> NanomemError:
@@ -328,17 +331,36 @@ class SessionRecords:
     # --- folding ---
 
     def fold(self, entries: Iterable[Entry], end: Position) -> None:
-        """Take in the records that follow those folded so far."""
+        """Take in the records that follow those folded so far.
+
+        Raises:
+            NanomemError: One of them is not made as it was written.
+        """
         entries = list(entries)
         written = (entry.record for entry in entries)
         self._carried = own_numbers(written, self.next_number - 1)
         for address, record in entries:
-            kind = record.get("_type")
-            if kind is None:
-                self._fold_message(record, address)
-            elif fold := getattr(self, f"_fold_{kind}", None):
-                fold(record, address)
+            try:
+                self._fold_one(record, address)
+            except NanomemError:
+                raise
+            except Exception as error:
+                raise self._malformed(record, address) from error
         self.end = end
+
+    def _fold_one(self, record: Record, address: Address) -> None:
+        kind = record.get("_type")
+        if kind is None:
+            self._fold_message(record, address)
+        elif fold := getattr(self, f"_fold_{kind}", None):
+            fold(record, address)
+
+    def _malformed(self, record: Record, address: Address) -> NanomemError:
+        return NanomemError(
+            f"session {self.key!r}: the record of type {record.get('_type')!r} at byte "
+            f"{address[0]} of its file lacks what belongs to one, or has something else there. "
+            "Nothing was changed. Mend its line with an editor, or remove it."
+        )
 
     def _fold_message(self, record: Record, address: Address) -> None:
         number = self._fold_element(record, address)
