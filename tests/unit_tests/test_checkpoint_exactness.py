@@ -235,7 +235,7 @@ class Program:
         if (found := pick(state["messages"], k)) is not None:
             found.content = f"edited {k}"
             found.additional_kwargs.setdefault("x", {})["y"] = [k, True, 1.0]
-            if isinstance(found, AIMessage) and found.tool_calls:
+            if isinstance(found, AIMessage) and isinstance(pick(found.tool_calls, 0), dict):
                 found.tool_calls[0]["args"]["at"] = k
         return {"count": k}
 
