@@ -34,6 +34,8 @@ from twin import Mirror, Twin
 
 PROGRAMS = int(os.environ.get("NANOMEM_EXACTNESS_PROGRAMS", "100"))
 CONFIG = {"configurable": {"thread_id": "twin:1"}}
+# Pydantic warns when LangGraph's serializer takes a spoiled message to pieces.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 # --- graphs that run programs ----------------------------------------------
