@@ -448,6 +448,7 @@ def assert_exact(program, seed, **options):
 @settings(common, max_examples=PROGRAMS)
 @given(programs, st.integers(0, 999))
 @example(every_action, 1)
+@example([("turn", [("keep", 0), ("spoil", 0), ("edit_and_say", 0)], 0)], 0)
 @example([("turn", [(name, 3) for name in ACTIONS], 1), ("fork", [("say", 1)], 4)], 2)
 def test_random_programs_leave_what_the_stock_saver_keeps(program, seed):
     """cases/checkpointer.md 10, 14: each checkpoint of a random program equals InMemorySaver's."""
