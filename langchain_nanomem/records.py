@@ -60,6 +60,8 @@ _OURS = frozenset({"_type", "_n", "_more"})
 Encoded = dict[str, Any]
 Mark = tuple[Any, bool]
 """The id of a message, and whether it is a system message."""
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading a record raises that is not as it was written."""
 _MAX_ELEMENTS = 65_536
 _MAX_CHECKPOINTS = 512
 """How many records of one session are kept at most once they were read."""
@@ -310,7 +312,7 @@ class SessionRecords:
                 del self._checkpoints[next(iter(self._checkpoints))]
             try:
                 record = self._checkpoints[address] = understood(record)
-            except Exception as error:
+            except _MALFORMED as error:
                 raise self._malformed(record, address) from error
         return record
 
@@ -342,9 +344,7 @@ class SessionRecords:
         for address, record in entries:
             try:
                 self._fold_one(record, address)
-            except NanomemError:
-                raise
-            except Exception as error:
+            except _MALFORMED as error:
                 raise self._malformed(record, address) from error
         self.end = end
 
