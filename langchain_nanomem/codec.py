@@ -59,7 +59,8 @@ def encode(message: BaseMessage) -> dict[str, Any]:
     """The record of `message`; `decode` makes an equal message of it.
 
     Raises:
-        ValueError: Its class is not one of LangChain's own, so it could not be made again.
+        ValueError: Its class is not one of LangChain's own, or its tool calls are no calls, so it
+            could not be made again.
     """
     return encode_fields(type(message), message.__dict__, message.__pydantic_extra__ or {})
 
@@ -70,7 +71,8 @@ def encode_fields(
     """The record of a message that has these fields, as `encode` makes it.
 
     Raises:
-        ValueError: Its class is not one of LangChain's own, so it could not be made again.
+        ValueError: Its class is not one of LangChain's own, or its tool calls are no calls, so it
+            could not be made again.
     """
     if not is_known_class(cls):
         raise ValueError(
@@ -234,6 +236,8 @@ def _is(value: Any, default: Any) -> bool:
 
 def _encode_tool_calls(calls: list[dict[str, Any]]) -> dict[str, Any]:
     """OpenAI's form of the calls; and the calls themselves where that form can't hold them."""
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise ValueError(f"tool_calls: {calls!r:.80} is no list of calls. Store calls, or none.")
     encoded = {"tool_calls": [_openai_call(call) for call in calls]}
     if not all(_is_regular(call) for call in calls):
         encoded["_calls"] = calls

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langchain_nanomem.codec import encode, encode_fields, is_whole, said_at, stamped
+from langchain_nanomem.codec import encode_fields, is_whole, said_at, stamped
 from langchain_nanomem.images import image_of
 from langchain_nanomem.live_lists import LiveList
 from langchain_nanomem.ranges import Ranges
@@ -253,8 +253,8 @@ class ElementWriter:
             return self._opaque(value, line)
         if not isinstance(value, BaseMessage):
             return {"_type": "element", "json": image.content}
-        record = encode_fields(image.cls, image.content, {})
-        if not is_whole(record, image.content):
+        record = _readable(image.cls, image.content, {})
+        if record is None:
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
 
@@ -297,15 +297,12 @@ class ElementWriter:
     def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         if not isinstance(value, BaseMessage):
             return {"_type": "element", **self._elements.dumps(value)}
+        record = _readable(type(value), value.__dict__, value.__pydantic_extra__ or {})
         try:
-            record = encode(value)
-            has_objects = _OBJECT in dump_record(record)
-            foreign = not is_whole(record, value.__dict__) or (
-                has_objects and self._elements.own_objects
-            )
-        except ValueError:  # a class or an artifact that only the serializer can store
-            foreign = True
-        if foreign:
+            has_objects = record is None or _OBJECT in dump_record(record)
+        except ValueError:  # an artifact that only the serializer can store
+            record = None
+        if record is None or (has_objects and self._elements.own_objects):
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
 
@@ -327,6 +324,17 @@ class ElementWriter:
         line = element if "_type" in element else stamped(element)
         self.new.append({**line, "_n": number})
         return number
+
+
+def _readable(
+    cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]
+) -> Record | None:
+    """The record of a message that is this message again; None where only the serializer can."""
+    try:
+        record = encode_fields(cls, fields, extra)
+        return record if is_whole(record, fields) else None
+    except (TypeError, ValueError):  # another's class, or what its fields can't have
+        return None
 
 
 def _is_large(encoded: Encoded) -> bool:

@@ -60,6 +60,8 @@ _OURS = frozenset({"_type", "_n", "_more"})
 Encoded = dict[str, Any]
 Mark = tuple[Any, bool]
 """The id of a message, and whether it is a system message."""
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading a record raises that is not as it was written."""
 _MAX_ELEMENTS = 65_536
 _MAX_CHECKPOINTS = 512
 """How many records of one session are kept at most once they were read."""
@@ -320,7 +322,10 @@ class SessionRecords:
                 raise self._stale(f"checkpoint {place[1]}")
             while len(self._checkpoints) >= _MAX_CHECKPOINTS:
                 del self._checkpoints[next(iter(self._checkpoints))]
-            record = self._checkpoints[address] = understood(record)
+            try:
+                record = self._checkpoints[address] = understood(record)
+            except _MALFORMED as error:
+                raise self._malformed(record, address) from error
         return record
 
     def _stale(self, what: str) -> NanomemError:
@@ -340,17 +345,34 @@ class SessionRecords:
     # --- folding ---
 
     def fold(self, entries: Iterable[Entry], end: Position) -> None:
-        """Take in the records that follow those folded so far."""
+        """Take in the records that follow those folded so far.
+
+        Raises:
+            NanomemError: One of them is not made as it was written.
+        """
         entries = list(entries)
         written = (entry.record for entry in entries)
         self._carried = own_numbers(written, self.next_number - 1)
         for address, record in entries:
-            kind = record.get("_type")
-            if kind is None:
-                self._fold_message(record, address)
-            elif fold := getattr(self, f"_fold_{kind}", None):
-                fold(record, address)
+            try:
+                self._fold_one(record, address)
+            except _MALFORMED as error:
+                raise self._malformed(record, address) from error
         self.end = end
+
+    def _fold_one(self, record: Record, address: Address) -> None:
+        kind = record.get("_type")
+        if kind is None:
+            self._fold_message(record, address)
+        elif fold := getattr(self, f"_fold_{kind}", None):
+            fold(record, address)
+
+    def _malformed(self, record: Record, address: Address) -> NanomemError:
+        return NanomemError(
+            f"session {self.key!r}: the record of type {record.get('_type')!r} at byte "
+            f"{address[0]} of its file lacks what belongs to one, or has something else there. "
+            "Nothing was changed. Mend its line with an editor, or remove it."
+        )
 
     def _fold_message(self, record: Record, address: Address) -> None:
         number = self._fold_element(record, address)

@@ -143,6 +143,29 @@ def second_try(read):
     return read()
 
 
+MALFORMED = [
+    {"_type": "checkpoint"},
+    {"_type": "checkpoint", "ns": "", "id": 5, "versions": {}, "values": {}},
+    {"_type": "checkpoint", "ns": "", "id": "zz", "versions": [], "values": {}},
+    {"_type": "writes"},
+    {"_type": "writes", "ns": "", "id": "x", "task": "t", "path": "", "writes": [5]},
+    {"_type": "consolidated"},
+]
+
+
+@pytest.mark.parametrize("record", MALFORMED, ids=str)
+def test_a_record_that_lacks_something_is_named(thread, record):
+    """The error says of which type it is and where it stands; without it all is as it was."""
+    size = thread.journal.stat().st_size
+    thread.edit(lambda lines: lines.append(json.dumps(record).encode() + b"\n"))
+    for saver in (thread.saver, thread.new_process()):
+        with pytest.raises(NanomemError, match=f"{record['_type']}' at byte {size} of its file"):
+            thread.shown(saver)
+    thread.edit(lambda lines: lines.pop())
+    assert thread.shown(thread.saver) == thread.all
+    thread.go_on(thread.saver)
+
+
 def named(content):
     """An index that looks whole, as none but a program writes it."""
     return hashlib.blake2b(content, digest_size=16).digest() + content

@@ -34,6 +34,8 @@ from twin import Mirror, Twin
 
 PROGRAMS = int(os.environ.get("NANOMEM_EXACTNESS_PROGRAMS", "100"))
 CONFIG = {"configurable": {"thread_id": "twin:1"}}
+# Pydantic warns when LangGraph's serializer takes a spoiled message to pieces.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 # --- graphs that run programs ----------------------------------------------
@@ -235,7 +237,7 @@ class Program:
         if (found := pick(state["messages"], k)) is not None:
             found.content = f"edited {k}"
             found.additional_kwargs.setdefault("x", {})["y"] = [k, True, 1.0]
-            if isinstance(found, AIMessage) and found.tool_calls:
+            if isinstance(found, AIMessage) and isinstance(pick(found.tool_calls, 0), dict):
                 found.tool_calls[0]["args"]["at"] = k
         return {"count": k}
 
@@ -446,6 +448,7 @@ def assert_exact(program, seed, **options):
 @settings(common, max_examples=PROGRAMS)
 @given(programs, st.integers(0, 999))
 @example(every_action, 1)
+@example([("turn", [("keep", 0), ("spoil", 0), ("edit_and_say", 0)], 0)], 0)
 @example([("turn", [(name, 3) for name in ACTIONS], 1), ("fork", [("say", 1)], 4)], 2)
 def test_random_programs_leave_what_the_stock_saver_keeps(program, seed):
     """cases/checkpointer.md 10, 14: each checkpoint of a random program equals InMemorySaver's."""
