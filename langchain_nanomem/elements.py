@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langchain_nanomem.codec import decode, encode
+from langchain_nanomem.collector import paused
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.records import MESSAGE_TYPES, Encoded, SessionRecords, copy_record, digest
@@ -60,11 +61,7 @@ class Elements:
             return from_json(to_json(encoded["json"]))
         if "list" in encoded:
             numbers = records.members(encoded["list"])
-            images = self._images(numbers, records)
-            return [
-                image.fresh() if image else self._element(records, number)
-                for number, image in zip(numbers, images, strict=True)
-            ]
+            return self._made(numbers, records)
         if "dict" in encoded:
             return {name: self.decode(item, records) for name, item in encoded["dict"].items()}
         if "ref" in encoded:
@@ -92,31 +89,45 @@ class Elements:
         if live is None:
             numbers = records.members(encoded["list"])
             live = LiveNumbers(numbers, records.ranges(encoded["list"]))
-        images = self._images(live.numbers, records)
-        return records.working_for(self.serde).hand_out(
-            channel, live, images, lambda number: self._element(records, number)
-        )
+        with paused():
+            images = self._images(live.numbers, records)
+            return records.working_for(self.serde).hand_out(
+                channel, live, images, lambda number: self._element(records, number)
+            )
+
+    def _made(self, numbers: list[int], records: SessionRecords) -> list[Any]:
+        """New elements of these numbers."""
+        with paused():
+            images = self._images(numbers, records)
+            return [
+                image.fresh() if image else self._element(records, number)
+                for number, image in zip(numbers, images, strict=True)
+            ]
 
     def _images(self, numbers: list[int], records: SessionRecords) -> list[Image | None]:
         known = records.working_for(self.serde).images
-        if missing := set(numbers).difference(known):
-            records.elements.prefetch(missing)
-            for number in missing:
-                self.image(number, records)
+        if missing := list(set(numbers).difference(known)):
+            for number, element in zip(missing, records.elements.read(missing), strict=True):
+                known[number] = self._image_of(number, element, records)
         return list(map(known.__getitem__, numbers))
 
     def image(self, number: int, records: SessionRecords) -> Image | None:
         """The image of an element as it was written; None if it has none."""
         known = records.working_for(self.serde).images
         if number not in known:
-            element = self._record(records, number)
-            if "_type" not in element:
-                known[number] = image_of_record(element)
-            elif "message" in element:
-                known[number] = image_of_record(element["message"])
-            else:
-                known[number] = image_of(self.decode(element, records))
+            known[number] = self._image_of(number, records.elements.get(number), records)
         return known[number]
+
+    def _image_of(
+        self, number: int, element: Record | None, records: SessionRecords
+    ) -> Image | None:
+        if element is None or element.get("_type") == "missing":
+            raise _missing(number, records)
+        if "_type" not in element:
+            return image_of_record(element)
+        if "message" in element:
+            return image_of_record(element["message"])
+        return image_of(self.decode(element, records))
 
     def name(self, number: int, records: SessionRecords) -> bytes:
         """The short name of an element, by its kind and content."""
@@ -129,11 +140,7 @@ class Elements:
     def _record(self, records: SessionRecords, number: int) -> Record:
         element = records.elements.get(number)
         if element is None or element.get("_type") == "missing":
-            raise NanomemError(
-                f"session {records.key!r}: record number {number} is missing from its file, but a "
-                "checkpoint contains it; a line was removed. Put it back, or go on from an older "
-                "checkpoint."
-            )
+            raise _missing(number, records)
         return element
 
     def message_record(self, element: Record) -> Record:
@@ -203,6 +210,14 @@ class Elements:
         serde = self.serde.serde if isinstance(self.serde, EncryptedSerializer) else self.serde
         kind, content = serde.dumps_typed(value)
         return hashlib.blake2b(kind.encode() + b"\0" + content, digest_size=16).digest()
+
+
+def _missing(number: int, records: SessionRecords) -> NanomemError:
+    return NanomemError(
+        f"session {records.key!r}: record number {number} is missing from its file, but a "
+        "checkpoint contains it; a line was removed. Put it back, or go on from an older "
+        "checkpoint."
+    )
 
 
 def _is_pickled(kind: str) -> bool:

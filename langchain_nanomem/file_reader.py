@@ -93,17 +93,18 @@ class FileReader(JournalReader):
         torn = len(content) - length
         if torn and self._is_abandoned(fd, start.offset + len(content)):
             logger.warning("%s: the last %d bytes are a torn record; left out", self._path, torn)
-        entries = list(self._entries(fd, start.offset, content[:length]))
+        entries = list(self._entries(start.offset, content[:length]))
         return entries, position_at(fd, start.offset + length)
 
-    def _entries(self, fd: int, offset: int, content: bytes) -> Iterator[Entry]:
+    def _entries(self, offset: int, content: bytes) -> Iterator[Entry]:
         """The records of the sound `content` that stands at `offset`."""
-        at = offset
+        lines, places = list[bytes](), list[Address]()
         for line in content.split(b"\n"):
             if line.strip():
-                number = functools.partial(_line_number, fd, at)
-                yield Entry((at, len(line)), load_line(line, self._path, number, self.objects))
-            at += len(line) + 1
+                lines.append(line)
+                places.append((offset, len(line)))
+            offset += len(line) + 1
+        return map(Entry, places, self._records(lines, places))
 
     @override
     def load(self, addresses: Sequence[Address]) -> list[Record]:

@@ -118,7 +118,8 @@ def load_lines(lines: Sequence[bytes], objects: SerializerProtocol | None = None
         ValueError: One of the lines is no record.
     """
     content = b"[" + b",".join(lines) + b"]"
-    if BOM in content or may_be_tagged(content):
+    are_plain = all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+    if not are_plain or may_be_tagged(content):
         records = [load_record(line.removeprefix(BOM), objects) for line in lines]
     else:
         records = from_json(content)

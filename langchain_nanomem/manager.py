@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from langchain_nanomem.codec import encode, stamped
+from langchain_nanomem.collector import paused
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
@@ -343,8 +344,9 @@ class SessionManager:
     def _open_by_index(self, records: SessionRecords) -> None:
         content = self.journal.index(records.key)
         try:
-            if content:
-                restore_index(records, content, self.elements.serde)
+            with paused():
+                if content:
+                    restore_index(records, content, self.elements.serde)
         except Exception:  # noqa: BLE001 - whatever is in it, it is no index of ours
             records.reset()
 
@@ -356,7 +358,7 @@ class SessionManager:
     def _keep_index(self, records: SessionRecords) -> None:
         """Keep an index whenever the journal has grown by a good part since the last."""
         end = records.end.offset
-        if end >= records.indexed_until + max(_MIN_INDEXED, records.indexed_until // 8):
+        if end >= records.indexed_until + max(_MIN_INDEXED, records.indexed_until // 16):
             records.indexed_until = end
             self.journal.keep_index(records.key, dump_index(records))
 

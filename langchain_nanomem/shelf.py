@@ -61,6 +61,12 @@ class Shelf:
         for number, record in zip(missing, records, strict=True):
             self._keep(number, record)
 
+    def read(self, numbers: Sequence[int]) -> list[Record | None]:
+        """The records of these numbers, to be looked at only; None for each that isn't there."""
+        self.prefetch(numbers)
+        kept = self._read.get
+        return [kept(number) or self.get(number) for number in numbers]
+
     @property
     def weight(self) -> int:
         """How many records are kept."""

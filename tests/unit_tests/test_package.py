@@ -24,6 +24,7 @@ ORDER = [
     "session_files",
     "file_reader",
     "file_journal",
+    "collector",
     "images",
     "ranges",
     "holders",
