@@ -144,10 +144,10 @@ class NanomemSaver(RemovingSaver):
             checkpoint |= {"versions_seen": seen}
         parent = record["parent"]
         return CheckpointTuple(
-            config=_config(records.key, namespace, checkpoint_id),
+            config=config_of(records.key, namespace, checkpoint_id),
             checkpoint=checkpoint,
             metadata=decode(record["metadata"], records),
-            parent_config=_config(records.key, namespace, parent) if parent else None,
+            parent_config=config_of(records.key, namespace, parent) if parent else None,
             pending_writes=self._pending(records, namespace, checkpoint_id),
         )
 
@@ -219,7 +219,7 @@ class NanomemSaver(RemovingSaver):
                 self.sessions.commit(records, [*writer.new, written(record)])
                 records.working_for(self.serde).settle(namespace)
                 writer.written()
-        return _config(key, namespace, checkpoint["id"])
+        return config_of(key, namespace, checkpoint["id"])
 
     @override
     def put_writes(
@@ -270,8 +270,8 @@ class NanomemSaver(RemovingSaver):
         deleted_at = self.sessions.journal.deleted_at(records.key)
         if deleted_at is None:
             return False
-        there = set().union(*records.checkpoints.values())
-        gone = [checkpoint_id for checkpoint_id in checkpoint_ids if checkpoint_id not in there]
+        there = records.checkpoints.values()
+        gone = [one for one in checkpoint_ids if not any(one in ids for ids in there)]
         moments = [_moment(checkpoint_id) for checkpoint_id in gone if checkpoint_id]
         return not self._dropped.isdisjoint(gone) or any(
             moment is not None and moment <= deleted_at for moment in moments
@@ -305,8 +305,9 @@ def _namespace(config: RunnableConfig) -> str:
     return str(config["configurable"].get("checkpoint_ns") or "")
 
 
-def _config(key: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
-    place = {"thread_id": key, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+def config_of(thread_id: Any, namespace: str, checkpoint_id: str) -> RunnableConfig:
+    """The config that means this one checkpoint."""
+    place = {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
     return {"configurable": place}
 
 

@@ -78,7 +78,11 @@ def whole(version: Any) -> Any:
 
 def shortened_key(version: Any) -> Any:
     """What stands for a version as a key."""
-    shown = shortened(version)
+    return as_key(shortened(version))
+
+
+def as_key(shown: Any) -> Any:
+    """A shortened version as a key."""
     return tuple(shown) if isinstance(shown, list) else shown
 
 
@@ -92,5 +96,5 @@ def versions_brought(record: Record) -> set[Any]:
             found.add(shortened_key(whole(version)))
         else:
             shown = known[version] if version is not None else None
-            found.add(tuple(shown) if isinstance(shown, list) else shown)
+            found.add(as_key(shown))
     return found

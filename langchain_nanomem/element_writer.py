@@ -88,7 +88,7 @@ class ElementWriter:
         conversation = namespace == "" and channel in _CONVERSATION
         try:
             encoded = self.encode(value, conversation=conversation, channel=place)
-            return {"ref": self._shared(value)} if _is_large(encoded) else encoded
+            return {"ref": self._shared(value, encoded)} if _is_large(encoded) else encoded
         except Exception as error:
             raise ValueError(
                 f"the value of the channel {channel!r} cannot be stored: "
@@ -121,12 +121,15 @@ class ElementWriter:
             return {"dict": self._items(value, conversation)}
         return {"json": value} if is_plain(value) else self._elements.dumps(value)
 
-    def _shared(self, value: Any) -> int:
+    def _shared(self, value: Any, encoded: Encoded) -> int:
         """The number of a value that is no list, and is stored once: as written and as put."""
-        image = image_of(value)
-        if image is None:
-            return self._loose(value, line=False, base=None)
-        return self._store(value, image, line=False)
+        image = image_of(value) if "json" in encoded else None
+        if image is not None:
+            return self._store(value, image, line=False)
+        element = {"_type": "element", **encoded}
+        readable = self._elements.readable
+        name = digest(element) if readable else self._elements.fingerprint(value)
+        return self._by_name(b"element" + name, lambda: element)
 
     def _items(self, value: dict[str, Any], conversation: bool) -> dict[str, Encoded]:  # noqa: FBT001 - passed through
         """The items of a graph's input, or of the like; its messages are the conversation."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 from itertools import chain
-from operator import attrgetter, call
+from operator import call
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
+from langchain_nanomem.images import CONTAINERS, SCALARS, extra_of, fields_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-_CONTAINERS = frozenset({dict, list})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-_fields_of = attrgetter("__dict__")
-_extra_of = attrgetter("__pydantic_extra__")
 
 
 def _count_alone() -> int | None:
@@ -41,7 +38,7 @@ def are_held(elements: list[Any]) -> bool:
     Args:
         elements: A slice of the only list that is to refer to them.
     """
-    counts = list(map(sys.getrefcount, [one for one in elements if type(one) not in _SCALARS]))
+    counts = list(map(sys.getrefcount, [one for one in elements if type(one) not in SCALARS]))
     return counts.count(_ALONE + 1) < len(counts) // 2  # type: ignore[operator]  # asked if CAN_TELL
 
 
@@ -59,11 +56,11 @@ def are_free(elements: list[Any], grabs: list[Callable[[Any], Any] | None]) -> b
     messages, others, also = elements, list[Any](), 0
     if None in grabs:
         messages = [one for one, grab in zip(elements, grabs, strict=True) if grab]
-        others = [one for one in elements if type(one) in _CONTAINERS]
+        others = [one for one in elements if type(one) in CONTAINERS]
         also = 1
     if not _are_alone(messages, also) or any(map(getweakrefcount, messages)):
         return False
-    fields, extra = list(map(_fields_of, messages)), list(map(_extra_of, messages))
+    fields, extra = list(map(fields_of, messages)), list(map(extra_of, messages))
     if not (_are_alone(others, also) and _are_alone(fields) and _are_alone(extra)):
         return False
     try:
@@ -81,11 +78,11 @@ def _are_alone(parts: list[Any], also: int = 0) -> bool:
 def _are_parts_alone(parts: list[Any]) -> bool:
     """The same of dictionaries and lists and of all that are in them, level by level."""
     while parts:
-        if not _are_alone(parts) or not _CONTAINERS.issuperset(map(type, parts)):
+        if not _are_alone(parts) or not CONTAINERS.issuperset(map(type, parts)):
             return False
         parts = _parts_of(filter(None, parts))
     return True
 
 
 def _parts_of(containers: Iterable[Any]) -> list[Any]:
-    return [part for part in gc.get_referents(*containers) if type(part) in _CONTAINERS]
+    return [part for part in gc.get_referents(*containers) if type(part) in CONTAINERS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import Record
 
+CONTAINERS = frozenset({dict, list})
+SCALARS = frozenset({str, int, float, bool, type(None)})
+fields_of = attrgetter("__dict__")
+extra_of = attrgetter("__pydantic_extra__")
 _MARSHAL_VERSION = 2
 """The last one whose bytes depend on nothing but the value: no references to shared parts."""
 _HEADER_BYTES = len(marshal.dumps([], _MARSHAL_VERSION))
-_CONTAINERS = (dict, list)
 _SIMPLE_ROLES = frozenset({"user", "assistant", "system"})
 _SIMPLE = frozenset({"role", "content", "timestamp", "id"})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class Image(NamedTuple):
@@ -102,10 +104,10 @@ def image_of(element: Any) -> Image | None:
     """
     cls = type(element)
     try:
-        if cls in _SCALARS:
+        if cls in SCALARS:
             pick = _itself if cls is float else None  # 0.0 equals -0.0
             return Image(cls, element, None, pick) if is_plain(element) else None
-        if cls in _CONTAINERS:
+        if cls in CONTAINERS:
             frozen = _frozen(element)
             return Image(cls, frozen, None, _itself) if is_plain(frozen) else None
         if not is_known_class(cls) or has_extra(element):
@@ -141,7 +143,7 @@ def _frozen_defaults(cls: type[BaseMessage]) -> Image:
     """The image of a message of which nothing is told."""
     fields = default_fields(cls)
     content = {name: _frozen(value) for name, value in fields.items()}
-    nested = tuple(name for name, value in fields.items() if type(value) in _CONTAINERS)
+    nested = tuple(name for name, value in fields.items() if type(value) in CONTAINERS)
     return Image(cls, content, nested, None)
 
 
@@ -157,11 +159,11 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
         content[name] = value = _frozen(given)
         if not is_plain(value):
             return None
-        if value or kind not in _CONTAINERS:
+        if value or kind not in CONTAINERS:
             picked.append(name)
     if len(content) != len(cls.model_fields):
         return None
-    nested = tuple(name for name, value in content.items() if type(value) in _CONTAINERS)
+    nested = tuple(name for name, value in content.items() if type(value) in CONTAINERS)
     return Image(cls, content, nested, itemgetter(*picked) if picked else None)
 
 

@@ -8,13 +8,12 @@ if nobody holds it any longer: a thread's thousand messages are not made anew at
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
 from langchain_nanomem.holders import CAN_TELL, are_free, are_held
-from langchain_nanomem.images import Image, content_of, exact, has_extra
+from langchain_nanomem.images import Image, content_of, exact, extra_of, fields_of, has_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from langchain_nanomem.ranges import Ranges
 
 Images = list[Image | None]
-_fields_of = attrgetter("__dict__")
-_extra_of = attrgetter("__pydantic_extra__")
 _SCATTERED = 64
 
 
@@ -209,8 +206,8 @@ def hand_out(
 def _contents_of(values: list[Any], classes: list[type]) -> list[Any]:
     """What an image compares of each; None for a message with fields that its class lacks."""
     are_messages = all(issubclass(cls, BaseMessage) for cls in set(classes))
-    if are_messages and not any(map(_extra_of, values)):
-        return list(map(_fields_of, values))
+    if are_messages and not any(map(extra_of, values)):
+        return list(map(fields_of, values))
     return [None if has_extra(value) else content_of(value) for value in values]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
+from langchain_nanomem.checkpoint import config_of
 from langchain_nanomem.stored_classes import with_all_classes
 
 if TYPE_CHECKING:
@@ -32,11 +33,9 @@ class Place(NamedTuple):
     checkpoint_id: str
     namespace: str
 
-
-def config_of(thread_id: Any, place: Place) -> RunnableConfig:
-    """The config that means this one checkpoint."""
-    at = {"checkpoint_ns": place.namespace, "checkpoint_id": place.checkpoint_id}
-    return {"configurable": {"thread_id": thread_id, **at}}
+    def config(self, thread_id: Any) -> RunnableConfig:
+        """The config that means this one checkpoint."""
+        return config_of(thread_id, self.namespace, self.checkpoint_id)
 
 
 def place_of(found: CheckpointTuple) -> Place:
@@ -79,7 +78,7 @@ class Source:
 
     def get(self, thread_id: Any, place: Place) -> CheckpointTuple | None:
         """A checkpoint; None where it has gone meanwhile."""
-        config = config_of(thread_id, place)
+        config = place.config(thread_id)
         found: CheckpointTuple | None = (
             self._wait(self._saver.aget_tuple, config)
             if self._wait

@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from langchain_nanomem.checkpoint_record import as_key
 from langchain_nanomem.journal import Position
 from langchain_nanomem.values import from_json, pack, to_json, unpack
 
@@ -102,8 +103,7 @@ def restore_index(records: SessionRecords, content: bytes, objects: SerializerPr
         bringing = [*ids, *records.ancestors.get(namespace, ())]
         brought = records.brought[namespace] = {}
         for version, place in zip(*brought_by, strict=True):
-            key = tuple(version) if isinstance(version, list) else version
-            brought.setdefault(key, []).append(bringing[place])
+            brought.setdefault(as_key(version), []).append(bringing[place])
     namespaces, ids, *columns = index["writes"]
     for *place, address in zip(namespaces, ids, _addresses(columns, offset), strict=True):
         records.written_at.setdefault(tuple(place), []).append(address)

@@ -11,7 +11,7 @@ from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.errors import MigrationError, NanomemError
 from langchain_nanomem.exactness import are_among, checkpoint_difference, parent_of
 from langchain_nanomem.manager import SessionManager
-from langchain_nanomem.migration_source import Place, config_of, place_of
+from langchain_nanomem.migration_source import Place, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -94,7 +94,7 @@ class ThreadCopy:
     def _copy_checkpoint(self, place: Place, *, is_there: bool) -> None:
         with reading(self._where(place)):
             found = self._found(place)
-        stored = self._stored.get_tuple(config_of(self._key, place)) if is_there else None
+        stored = self._stored.get_tuple(place.config(self._key)) if is_there else None
         if stored is None:
             self._put(place, found)
         elif different := checkpoint_difference(stored, found, with_writes=False):
@@ -117,7 +117,7 @@ class ThreadCopy:
 
     def _put(self, place: Place, found: CheckpointTuple) -> None:
         parent = parent_of(found)
-        config = config_of(self._key, place._replace(checkpoint_id=parent or ""))
+        config = place._replace(checkpoint_id=parent or "").config(self._key)
         if parent is None:
             del config["configurable"]["checkpoint_id"]
         new = {c: v for n, c, v in _versions(place, found) if (n, c, v) not in self._known}
@@ -125,7 +125,7 @@ class ThreadCopy:
             self._target.put(config, found.checkpoint, found.metadata, new, restore=True)
 
     def _put_writes(self, place: Place, found: CheckpointTuple) -> None:
-        config = config_of(self._key, place)
+        config = place.config(self._key)
         with reading(self._where(place)):
             known = self._source.task_paths(self._id, place) if found.pending_writes else {}
         for task_id, path, writes in _by_task(found.pending_writes or (), known):
@@ -136,7 +136,7 @@ class ThreadCopy:
                         self._target.put_writes(config, some, task_id, path)
 
     def _check(self, place: Place, found: CheckpointTuple) -> None:
-        stored = self._stored.get_tuple(config_of(self._key, place))
+        stored = self._stored.get_tuple(place.config(self._key))
         if stored is None:
             raise self._error("it is not there after it was written", place)
         if different := checkpoint_difference(stored, found):

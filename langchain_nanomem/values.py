@@ -19,7 +19,7 @@ import orjson
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -137,20 +137,12 @@ def is_plain(value: Any) -> bool:
         return True
     if kind is dict:
         names, items = list(value), list(value.values())  # another thread may add to it
-        return TAG not in value and _are_plain(names) and _are_plain(items, strings=False)
+        return TAG not in value and set(map(type, names)) <= {str} and all(map(is_plain, items))
     if kind is list:
-        return _are_plain(value, strings=False)
+        return all(map(is_plain, value))
     if kind is int:
         return value in _INT64
     return kind is float and math.isfinite(value)
-
-
-def _are_plain(values: Iterable[Any], *, strings: bool = True) -> bool:
-    """Whether all are; only texts pass where nothing else may."""
-    for value in values:
-        if type(value) is not str and (strings or not is_plain(value)):
-            return False
-    return True
 
 
 def pack(value: Any, where: str) -> Any:
