@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import checkpoint_graph
 import pytest
 from checkpoint_forker import Forker
 from hypothesis import settings
@@ -15,7 +16,7 @@ from langchain_nanomem import files
 from langchain_nanomem.manager import SessionManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
@@ -41,6 +42,12 @@ def again(manager: SessionManager) -> Callable[[], SessionManager]:
 def colour(request) -> str:
     """In which colour a saver's and a graph's methods are called."""
     return request.param
+
+
+@pytest.fixture
+def call(colour: str) -> Callable[..., Awaitable[Any]]:
+    """Calls a method of a saver or a graph in one colour."""
+    return functools.partial(checkpoint_graph.call, colour)
 
 
 @pytest.fixture(scope="session")

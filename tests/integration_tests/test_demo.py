@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from commands import nanomem
 
 from langchain_nanomem import MemoryStore, SessionManager
 from langchain_nanomem.demo import load_conversation
 from langchain_nanomem.demo.replay import THREAD, Settings, play_day
-
-COMMAND = [sys.executable, "-c", "from langchain_nanomem.cli import main; main()"]
-
-
-def nanomem(*arguments, **environment):
-    settings = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **environment}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=settings,
-        timeout=240,
-        check=False,
-    )
 
 
 def locomo_file(path):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+from commands import greeter, imported
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command
 
 from langchain_nanomem import (
     NanomemSaver,
@@ -20,18 +16,7 @@ from langchain_nanomem import (
 
 pytestmark = pytest.mark.filterwarnings("ignore:XDG_RUNTIME_DIR")
 postgres = pytest.importorskip("langgraph.checkpoint.postgres")
-COMMAND = [sys.executable, "-c", "from langchain_nanomem.cli import main; main()"]
 CONFIG = {"configurable": {"thread_id": "chat:1"}}
-
-
-def graph(saver):
-    def reply(state):
-        if state["messages"][-1].content == "bye":
-            return {"messages": [("ai", interrupt("Leave?"))]}
-        return {"messages": [("ai", "hello")]}
-
-    builder = StateGraph(MessagesState).add_node("reply", reply).add_edge(START, "reply")
-    return builder.compile(checkpointer=saver)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +27,7 @@ def url(tmp_path_factory):
     with postgres.PostgresSaver.from_conn_string(running.get_uri()) as saver:
         saver.setup()
         for text in ("hi", "bye"):
-            graph(saver).invoke({"messages": [("user", text)]}, CONFIG)
+            greeter(saver).invoke({"messages": [("user", text)]}, CONFIG)
     yield running.get_uri()
     running.cleanup()
 
@@ -68,7 +53,7 @@ def test_a_database_is_imported_and_resumes(url, tmp_path):
     with postgres.PostgresSaver.from_conn_string(url) as saver:
         assert import_checkpoints(saver, target).checkpoints == 5
         assert forms(NanomemSaver(SessionManager(tmp_path))) == forms(saver)
-    after = graph(target).invoke(Command(resume="good-bye"), CONFIG)
+    after = greeter(target).invoke(Command(resume="good-bye"), CONFIG)
     assert after["messages"][-1].content == "good-bye"
 
 
@@ -80,20 +65,9 @@ async def test_its_asynchronous_saver_is_imported(url, tmp_path):
     assert (done.threads, done.checkpoints) == (1, 5)
 
 
-def command(source, workspace):
-    return subprocess.run(
-        [*COMMAND, "import-checkpoints", source, "--workspace", str(workspace)],
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 def test_the_command_takes_its_url(url, tmp_path):
     """`nanomem import-checkpoints postgresql://…` copies the threads of a database."""
-    done = command(url, tmp_path)
+    done = imported(url, "--workspace", tmp_path)
     assert "5 written" in done.stdout, done.stderr
 
 
@@ -108,7 +82,7 @@ def test_the_command_takes_its_url(url, tmp_path):
 )
 def test_the_password_of_a_url_is_never_shown(wrong, tmp_path):
     """A database that can't be reached is told without the password."""
-    done = command(wrong, tmp_path)
+    done = imported(wrong, "--workspace", tmp_path)
     assert done.returncode == 1
     assert "nanomem: the database cannot be read" in done.stderr
     assert "s3cret" not in done.stdout + done.stderr

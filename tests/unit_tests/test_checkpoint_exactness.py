@@ -471,18 +471,6 @@ def twin(tmp_path):
     return Twin(tmp_path)
 
 
-@pytest.fixture(params=["sync", "async"])
-def call(request):
-    """Calls a graph's method in one colour."""
-
-    async def method(graph, name, *args, **options):
-        if request.param == "sync":
-            return getattr(graph, name)(*args, **options)
-        return await getattr(graph, f"a{name}")(*args, **options)
-
-    return method
-
-
 async def past(graph):
     return [state async for state in graph.aget_state_history(CONFIG)]
 

@@ -391,18 +391,6 @@ def test_runs_that_are_removed_one_by_one_leave_nothing(tmp_path, durability):
 # --- the rules one by one ---------------------------------------------------
 
 
-@pytest.fixture(params=["sync", "async"])
-def call(request):
-    """Calls a method of a saver or a graph in one colour."""
-
-    async def method(target, name, *args, **options):
-        if request.param == "sync":
-            return getattr(target, name)(*args, **options)
-        return await getattr(target, f"a{name}")(*args, **options)
-
-    return method
-
-
 STATES = pytest.mark.parametrize("state", [DeltaState, PlainState])
 DURABILITIES = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 
