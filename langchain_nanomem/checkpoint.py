@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from langchain_nanomem.manager import SessionManager
-    from langchain_nanomem.records import Encoded, SessionRecords
+    from langchain_nanomem.numbering import Encoded
+    from langchain_nanomem.records import SessionRecords
     from langchain_nanomem.remains import Place
     from langchain_nanomem.working_set import Channel
 

@@ -10,8 +10,9 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langchain_nanomem.codec import encode_fields, is_whole, said_at, stamped
 from langchain_nanomem.images import image_of
 from langchain_nanomem.live_lists import LiveList
+from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
 from langchain_nanomem.ranges import Ranges
-from langchain_nanomem.records import MESSAGE_TYPES, MESSAGES, Encoded, SessionRecords, digest
+from langchain_nanomem.records import MESSAGES, SessionRecords
 from langchain_nanomem.values import dump_record, is_plain, to_json
 from langchain_nanomem.working_set import Channel, Seen, keys_of
 

@@ -16,8 +16,8 @@ from langchain_nanomem.codec import decode, encode
 from langchain_nanomem.collector import paused
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.images import image_of, image_of_record
-from langchain_nanomem.records import MESSAGE_TYPES, Encoded, SessionRecords, copy_record, digest
-from langchain_nanomem.values import dump_record, from_json, to_json
+from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
+from langchain_nanomem.values import copy_record, dump_record, from_json, to_json
 from langchain_nanomem.working_set import LiveNumbers
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.images import Image
     from langchain_nanomem.journal import Record
+    from langchain_nanomem.records import SessionRecords
     from langchain_nanomem.working_set import Channel
 
 _MAX_DEPTH = 32

@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage, RemoveMessage
 from typing_extensions import override
 
 from langchain_nanomem.codec import decode
-from langchain_nanomem.records import copy_record
+from langchain_nanomem.values import copy_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

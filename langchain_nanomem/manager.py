@@ -15,7 +15,8 @@ from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal, Record, ReplacedError
-from langchain_nanomem.records import SessionRecords, digest
+from langchain_nanomem.numbering import digest
+from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.records_index import dump_index, restore_index
 from langchain_nanomem.session import Session, parse_timestamp, utc_now
 from langchain_nanomem.session_sync import (

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.checkpoint_record import written
-from langchain_nanomem.records import (
+from langchain_nanomem.numbering import (
     ELEMENT_TYPES,
     MESSAGE_TYPES,
     Encoded,
-    SessionRecords,
     number_of,
     numbers_in,
     own_numbers,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from langchain_nanomem.journal import Record
+    from langchain_nanomem.records import SessionRecords
 
 
 class Kept(NamedTuple):

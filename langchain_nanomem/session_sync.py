@@ -6,14 +6,15 @@ import secrets
 from datetime import UTC
 from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.records import FORMAT_VERSION, SessionRecords, copy_record
+from langchain_nanomem.folded import FORMAT_VERSION
 from langchain_nanomem.session import Session, utc_now
-from langchain_nanomem.values import dump_record
+from langchain_nanomem.values import copy_record, dump_record
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from langchain_nanomem.journal import Record
+    from langchain_nanomem.records import SessionRecords
 
 
 class Origin(NamedTuple):

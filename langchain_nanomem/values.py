@@ -30,6 +30,8 @@ _KIND = "msgpack"
 """How LangGraph's serializer names what it makes of an object."""
 _LOOKING = JsonPlusSerializer(__unpack_ext_hook__=lambda _, content: content)
 """Reads what is well formed, and makes no object of it."""
+_COPYING = JsonPlusSerializer(allowed_msgpack_modules=True)
+"""Copies the objects of a record: whoever may have them has them already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ def load_record(line: bytes, objects: SerializerProtocol | None = None) -> dict[
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
     return record
+
+
+def copy_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record equal to `record` that shares nothing with it."""
+    return load_record(dump_record(record), _COPYING)
 
 
 def may_be_tagged(line: bytes) -> bool:

@@ -20,7 +20,8 @@ from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.journal import ORIGIN, Entry, JournalReader, Position
-from langchain_nanomem.records import SessionRecords, members, numbers_in
+from langchain_nanomem.numbering import members, numbers_in
+from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.values import dump_record, load_record
 
 

@@ -32,6 +32,8 @@ ORDER = [
     "working_set",
     "shelf",
     "checkpoint_record",
+    "numbering",
+    "folded",
     "records",
     "records_index",
     "elements",
