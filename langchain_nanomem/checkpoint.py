@@ -26,6 +26,7 @@ from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.removal import RemovingSaver, run_mark
+from langchain_nanomem.session import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -269,8 +270,8 @@ class NanomemSaver(RemovingSaver):
         there was copied or put back since, however old it is.
         """
         deleted_at = self.sessions.journal.deleted_at(records.key)
-        if deleted_at is None:
-            return False
+        if deleted_at is None or deleted_at > utc_now():
+            return False  # a clock that was ahead must not have new checkpoints dropped for long
         there = records.checkpoints.values()
         gone = [one for one in checkpoint_ids if not any(one in ids for ids in there)]
         moments = [_moment(checkpoint_id) for checkpoint_id in gone if checkpoint_id]

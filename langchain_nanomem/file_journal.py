@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import logging
@@ -145,9 +146,15 @@ class FileJournal(Journal):
             path = self.path(key)
             if not path.exists() and not path.is_symlink():
                 return False
-            self._bury(key, path)
             self._forget_index(key)
-            path.unlink()
+            try:
+                self._bury(key, path)
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                path.unlink()  # who deletes on a full disk wants room; the note takes of it
+                self._bury(key, path)
+            path.unlink(missing_ok=True)
             temporary_of(path).unlink(missing_ok=True)
             self._files.removed(key)
             sync_directory(path.parent)

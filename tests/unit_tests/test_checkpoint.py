@@ -17,6 +17,7 @@ import threading
 from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -913,6 +914,19 @@ async def test_a_late_put_does_not_bring_a_thread_back(colour, saver, tmp_path):
         assert await colour.list(one, None) == []
         assert not file_of(tmp_path).exists()
     assert SessionManager(tmp_path).list_sessions() == []
+
+
+async def test_a_clock_that_was_ahead_at_a_deletion_drops_nothing(colour, saver, tmp_path):
+    """What begins anew is kept, though the deletion is noted as of a time that is to come."""
+    await put(colour, saver, THREAD, {"messages": [said("old")]})
+    await colour(saver, "delete_thread", "chat:1")
+    (tombstone,) = (tmp_path / ".deleted").iterdir()
+    tombstone.write_text((datetime.now(UTC) + timedelta(days=365)).isoformat())
+    config = await put(colour, saver, THREAD, {"messages": [said("new")]})
+    await colour(saver, "put_writes", config, [("messages", [said("more")])], "t")
+    found = await colour(reopened(tmp_path), "get_tuple", THREAD)
+    assert [one.content for one in found.checkpoint["channel_values"]["messages"]] == ["new"]
+    assert len(found.pending_writes) == 1
 
 
 async def test_a_late_subgraph_does_not_bring_a_thread_back(colour, saver, tmp_path):
