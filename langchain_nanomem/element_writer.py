@@ -152,18 +152,18 @@ class ElementWriter:
         """The ranges and runs of a list's numbers."""
         value = value.copy()  # the program may go on with its own meanwhile
         base = self._working.like(channel, value, anywhere=not conversation)
-        shared = base.common(value) if base else 0
-        numbers = base.numbers[:shared] if base else []
-        images = base.images[:shared] if base else []
-        for place in base.loose if base else ():
-            if place < shared:
+        parts = base.parts_of(value) if base else []
+        numbers = [number for a, b in parts for number in base.numbers[a:b]] if base else []
+        images = [image for a, b in parts for image in base.images[a:b]] if base else []
+        for place, image in enumerate(images) if base and base.loose else ():
+            if image is None:
                 numbers[place] = self._number(value[place], conversation, base).number
-        rest = base if base and shared < len(base.objects) else None
-        for element in value[shared:]:
+        rest = None if base and parts == [(0, len(base.objects))] else base
+        for element in value[len(numbers) :]:
             number, image = self._number(element, conversation, rest)
             numbers.append(number)
             images.append(image)
-        one = LiveList(value, numbers, images, follows=(base, shared))
+        one = LiveList(value, numbers, images, base=base, parts=parts)
         one.ranges = self._ranges(base, numbers)
         if channel[1]:
             self._lists[channel] = one

@@ -29,6 +29,8 @@ fields_of = attrgetter("__dict__")
 extra_of = attrgetter("__pydantic_extra__")
 _MARSHAL_VERSION = 2
 """The last one whose bytes depend on nothing but the value: no references to shared parts."""
+_LONG = 1_024
+"""Texts that are longer, such as images in base64, are compared by `==` alone."""
 _HEADER_BYTES = len(marshal.dumps([], _MARSHAL_VERSION))
 _SIMPLE_ROLES = frozenset({"user", "assistant", "system"})
 _SIMPLE = frozenset({"role", "content", "timestamp", "id"})
@@ -109,7 +111,7 @@ def image_of(element: Any) -> Image | None:
             return Image(cls, element, None, pick) if is_plain(element) else None
         if cls in CONTAINERS:
             frozen = _frozen(element)
-            return Image(cls, frozen, None, _itself) if is_plain(frozen) else None
+            return Image(cls, frozen, None, _pick_of(frozen)) if is_plain(frozen) else None
         if not is_known_class(cls) or has_extra(element):
             return None
         return _image_of_fields(cls, _NOTHING, element.__dict__)
@@ -164,7 +166,32 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
     if len(content) != len(cls.model_fields):
         return None
     nested = tuple(name for name, value in content.items() if type(value) in CONTAINERS)
-    return Image(cls, content, nested, itemgetter(*picked) if picked else None)
+    return Image(cls, content, nested, _pick_fields(content, picked) if picked else None)
+
+
+def _pick_fields(content: dict[str, Any], names: list[str]) -> Callable[[Any], Any]:
+    """Gets these fields of a message, long texts in them left out."""
+    get = itemgetter(*names)
+    parts = get(content)
+    return get if _pick_of(parts) is _itself else lambda fields: _without_long(get(fields))
+
+
+def _pick_of(value: Any) -> Callable[[Any], Any]:
+    """Gets a nested value itself, or it without its long texts, if it has any.
+
+    A conversation with images would else be copied at each turn to compare their types.
+    """
+    is_long = len(exact([value])) > _LONG and value != _without_long(value)
+    return _without_long if is_long else _itself
+
+
+def _without_long(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {name: _without_long(item) for name, item in value.items()}
+    if kind is list or kind is tuple:
+        return [_without_long(item) for item in value]
+    return None if kind is str and len(value) > _LONG else value
 
 
 @cache

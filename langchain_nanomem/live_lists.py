@@ -16,12 +16,14 @@ from langchain_nanomem.holders import CAN_TELL, are_free, are_held
 from langchain_nanomem.images import Image, content_of, exact, extra_of, fields_of, has_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from langchain_nanomem.ranges import Ranges
 
 Images = list[Image | None]
+Part = tuple[int, int]
+"""Where a part of a list begins, and where it ends."""
 _SCATTERED = 64
 
 
@@ -45,7 +47,8 @@ class LiveList:
             handed out, ours, which the program may hold, and change.
         numbers: The number of each in the session.
         images: What each was when it was put or handed out.
-        follows: A list that has the same leading elements, and how many of them.
+        base: A list whose elements are the leading ones of this.
+        parts: Where those lie in it, in their order here.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class LiveList:
         numbers: list[int],
         images: Images,
         *,
-        follows: tuple[LiveList | None, int] = (None, 0),
+        base: LiveList | None = None,
+        parts: Sequence[Part] = (),
     ) -> None:
         self.objects = objects
         self.numbers = numbers
@@ -66,7 +70,7 @@ class LiveList:
         self.grabs: list[Any] = []
         """Of a list that was handed out, for each message what gets the parts of it."""
         self._places: dict[Any, int] | None = None
-        base, shared = follows
+        shared = sum(end - start for start, end in parts)
         new = images[shared:]
         self._contents = [image.content if image else None for image in new]
         self._classes = [image.cls if image else type(None) for image in new]
@@ -74,20 +78,23 @@ class LiveList:
         self._exact = self._exactly(self._contents, self._picks)
         self.loose = [place for place, image in enumerate(new, shared) if image is None]
         """The places of the elements that have no image."""
-        if base is not None and shared:
-            self._follow(base, shared)
+        for start, end in reversed(parts) if base else ():
+            shared -= end - start
+            self._take(base, start, end, shared)  # type: ignore[arg-type]  # it is one here
 
-    def _follow(self, base: LiveList, shared: int) -> None:
-        self._exact = base._exact_until(shared) + self._exact
-        self._contents = base._contents[:shared] + self._contents
-        self._classes = base._classes[:shared] + self._classes
-        self._picks = base._picks[:shared] + self._picks
-        self.loose = [place for place in base.loose if place < shared] + self.loose
+    def _take(self, base: LiveList, start: int, end: int, place: int) -> None:
+        """Put what is known of a part of `base` in front; it begins at `place` here."""
+        self._exact = base._exact_of(start, end) + self._exact
+        self._contents = base._contents[start:end] + self._contents
+        self._classes = base._classes[start:end] + self._classes
+        self._picks = base._picks[start:end] + self._picks
+        inside = [one - start + place for one in base.loose if start <= one < end]
+        self.loose = inside + self.loose
 
-    def _exact_until(self, count: int) -> bytes:
-        if count == len(self.objects):
+    def _exact_of(self, start: int, end: int) -> bytes:
+        if end - start == len(self.objects):
             return self._exact
-        return self._exactly(self._contents[:count], self._picks)
+        return self._exactly(self._contents[start:end], self._picks[start:end])
 
     @staticmethod
     def _exactly(contents: list[Any], picks: list[Any]) -> bytes:
@@ -96,6 +103,23 @@ class LiveList:
         )
 
     # --- comparing ---
+
+    def parts_of(self, values: list[Any]) -> list[Part]:
+        """Where the leading ones of `values` lie in this list, unchanged.
+
+        That is most of them also where a program has removed some, or a run of them.
+        """
+        shared = self.common(values)
+        behind = self._behind(values, shared)
+        return [part for part in ((0, shared), behind) if part and part[1] > part[0]]
+
+    def _behind(self, values: list[Any], shared: int) -> Part | None:
+        """Where all that follows in `values` lies in a row, as far as this list goes."""
+        start = self._place_of(values[shared]) if shared < len(values) and self.objects else None
+        if start is None:
+            return None
+        rest = values[shared : shared + len(self.objects) - start]
+        return (start, start + len(rest)) if self._is_same(rest, start) else None
 
     def common(self, values: list[Any]) -> int:
         """How many leading ones of `values` are, now, what the same ones of this list were.
@@ -109,29 +133,33 @@ class LiveList:
         pairs = enumerate(zip(self.images, head, strict=False))
         return next((i for i, (image, value) in pairs if image and not image.is_of(value)), count)
 
-    def _is_same(self, head: list[Any]) -> bool:
-        count = len(head)
-        classes = list(map(type, head))
-        contents = _contents_of(head, classes)
+    def _is_same(self, values: list[Any], start: int = 0) -> bool:
+        """Whether these are, now, what the elements from `start` on were."""
+        end = start + len(values)
+        classes = list(map(type, values))
+        contents = _contents_of(values, classes)
         for place in self.loose:
-            if place < count:
-                classes[place], contents[place] = type(None), None
+            if start <= place < end:
+                classes[place - start], contents[place - start] = type(None), None
         try:
             return (
-                classes == self._classes[:count]
-                and contents == self._contents[:count]
-                and self._exactly(contents, self._picks) == self._exact_until(count)
+                classes == self._classes[start:end]
+                and contents == self._contents[start:end]
+                and self._exactly(contents, self._picks[start:end]) == self._exact_of(start, end)
             )
         except Exception:  # noqa: BLE001 - whatever a foreign object in it raises when compared
             return False
 
     def find(self, value: Any, image: Image) -> int | None:
         """The number of the element that is `value`, of this image; None if there is none."""
-        if self._places is None:
-            self._places = {name_of(one): place for place, one in enumerate(self.objects)}
-        place = self._places.get(name_of(value))
+        place = self._place_of(value)
         known = None if place is None else self.images[place]
         return self.numbers[place] if known and place is not None and known.equals(image) else None
+
+    def _place_of(self, value: Any) -> int | None:
+        if self._places is None:
+            self._places = {name_of(one): place for place, one in enumerate(self.objects)}
+        return self._places.get(name_of(value))
 
     def loose_numbers(self) -> list[int]:
         """The numbers of the elements that have no image."""
@@ -196,7 +224,7 @@ def hand_out(
     for place in places:
         image = images[place]
         objects[place : place + 1] = [image.fresh() if image else make(numbers[place])]
-    made = LiveList(objects, numbers, images, follows=(base, count))
+    made = LiveList(objects, numbers, images, base=base, parts=[(0, count)] if count else [])
     made.grabs = base.grabs[:count] if base else []
     made.grabs += [image and image.grab for image in images[len(made.grabs) :]]
     made.made_together = base.made_together if base else len(numbers)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langchain_nanomem.images import image_of, image_of_record
+from langchain_nanomem.images import content_of, exact, image_of, image_of_record
 from langchain_nanomem.live_lists import LiveList, hand_out
 from langchain_nanomem.working_set import LiveNumbers, WorkingSet
 
@@ -172,6 +172,72 @@ def test_common_is_what_is_the_same_to_the_last_detail(one, other):
 def marked(element):
     fields = element.__dict__ if isinstance(element, (HumanMessage, ToolMessage)) else element
     return type(element), repr(fields)
+
+
+LONG = "A" * 100_000
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda block: block["image_url"].update(url=LONG[:-1] + "B"),
+        lambda block: block["image_url"].update(url=Text(LONG)),
+        lambda block: block["image_url"].update(detail=True),
+        lambda block: block.update(type=block.pop("type")),
+        lambda block: block["more"].append({}),
+    ],
+    ids=["a letter", "a class of text", "true for 1", "the order", "a part more"],
+)
+def test_every_change_beside_a_long_text_is_noticed(edit):
+    """cases/checkpointer.md 13: images in base64 are compared without being copied."""
+    block = {"type": "image_url", "image_url": {"url": LONG, "detail": 1}, "more": []}
+    for element in (HumanMessage([block], id="1"), block, [block]):
+        image = image_of(element)
+        one = LiveList([element], [0], [image])
+        assert image.is_of(copy.deepcopy(element))
+        assert one.common([copy.deepcopy(element)]) == 1
+        assert len(exact([image.pick(content_of(element))])) < 1_000
+        edited = copy.deepcopy(element)
+        edit(edited if element is block else getattr(edited, "content", edited)[0])
+        assert not image.is_of(edited)
+        assert one.common([edited]) == 0
+
+
+class Text(str):
+    """A class of text."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("loose", [False, True])
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3), st.data())
+def test_what_lies_behind_a_removed_part_is_known(loose, start, count, new, data):
+    """A list is told from one that was cut, at its front or in the middle, and went on."""
+    made = [HumanMessage(str(n), id=f"{n}", additional_kwargs={"n": [n]}) for n in range(12)]
+    if loose:
+        made[::5] = [object() for _ in made[::5]]
+    base = LiveList(made, list(range(100, 112)), list(map(image_of, made)))
+    values = made[:start] + made[start + count :] + [HumanMessage(f"n{n}") for n in range(new)]
+    parts = base.parts_of(values)
+    places = [place for part in parts for place in range(*part)]
+    kept = [base.objects[place] for place in places]
+    pairs = zip(places, kept, values, strict=False)
+    assert all(one is other for place, one, other in pairs if base.images[place])
+    if values and not loose:
+        assert len(kept) == len(values) - new
+        edit = data.draw(st.integers(0, len(values) - 1))
+        values[edit].content += "!"
+        known = sum(end - begin for begin, end in base.parts_of(values))
+        assert known <= edit or edit >= len(kept)
+    images = [base.images[place] for place in places]
+    one = LiveList(values[: len(kept)], places, images, base=base, parts=parts)
+    again = LiveList(one.objects, one.numbers, one.images)
+    assert (one._exact, one._contents, one._classes, one.loose) == (
+        again._exact,
+        again._contents,
+        again._classes,
+        again.loose,
+    )
 
 
 def test_a_list_may_shrink_grow_and_change(working):
