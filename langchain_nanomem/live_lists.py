@@ -115,7 +115,8 @@ class LiveList:
 
     def _behind(self, values: list[Any], shared: int) -> Part | None:
         """Where all that follows in `values` lies in a row, as far as this list goes."""
-        start = self._place_of(values[shared]) if shared < len(values) and self.objects else None
+        is_cut = shared < min(len(values), len(self.objects))
+        start = self._place_of(values[shared]) if is_cut else None
         if start is None:
             return None
         rest = values[shared : shared + len(self.objects) - start]
