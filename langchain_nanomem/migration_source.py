@@ -117,6 +117,20 @@ class MemorySource(Source):
         return {task_id: path for task_id, _, _, path in written.values()}
 
 
+class Tables(NamedTuple):
+    """How LangGraph's tables are in a database."""
+
+    mark: str
+    """What stands for a parameter there."""
+    writes: str
+    """The table of the writes."""
+    has_paths: bool
+    """Whether it has the paths of the tasks."""
+
+
+_POSTGRES = Tables("%s", "checkpoint_writes", has_paths=True)
+
+
 class SqlSource(Source):
     """The threads of a saver that keeps them in LangGraph's own tables.
 
@@ -124,8 +138,7 @@ class SqlSource(Source):
         saver: The saver.
         wait: Where its asynchronous methods are to be used.
         rows: Runs a query in its database.
-        mark: What stands for a parameter there.
-        writes: The table of the writes.
+        tables: How they are there.
     """
 
     def __init__(
@@ -134,16 +147,16 @@ class SqlSource(Source):
         wait: Wait | None,
         *,
         rows: Rows,
-        mark: str,
-        writes: str,
+        tables: Tables,
     ) -> None:
         super().__init__(saver, wait)
         self._rows = rows
+        mark, writes = tables.mark, tables.writes
         self._places = (
             "SELECT checkpoint_id, checkpoint_ns FROM checkpoints "  # noqa: S608 - a parameter's mark
             f"WHERE thread_id = {mark}"
         )
-        path = "task_path" if getattr(saver, "_has_task_path", True) else "''"
+        path = "task_path" if tables.has_paths else "''"
         self._paths = (
             f"SELECT task_id, {path} FROM {writes} "  # noqa: S608 - names from this file
             f"WHERE thread_id = {mark} AND checkpoint_ns = {mark} AND checkpoint_id = {mark}"
@@ -163,14 +176,16 @@ class SqlSource(Source):
         return dict(tuple(row) for row in self._rows(self._paths, at))
 
 
+_COLUMNS = "PRAGMA table_info(writes)"
+
+
 def _sqlite(saver: Any, wait: Wait | None) -> Source:
     def rows(query: str, parameters: Sequence[Any]) -> Any:
         with saver.cursor(transaction=False) as cursor:
             return cursor.execute(query, parameters).fetchall()
 
-    with saver.cursor(transaction=False):
-        pass  # it is set up now, and knows its columns
-    return SqlSource(saver, wait, rows=rows, mark="?", writes="writes")
+    has_paths = _has_paths(rows(_COLUMNS, ()))
+    return SqlSource(saver, wait, rows=rows, tables=Tables("?", "writes", has_paths))
 
 
 def _async_sqlite(saver: Any, wait: Wait) -> Source:
@@ -179,9 +194,14 @@ def _async_sqlite(saver: Any, wait: Wait) -> Source:
             return await cursor.fetchall()
 
     wait(saver.setup)
-    return SqlSource(
-        saver, wait, rows=lambda *query: wait(fetched, *query), mark="?", writes="writes"
-    )
+    rows: Rows = lambda *query: wait(fetched, *query)  # noqa: E731
+    has_paths = _has_paths(rows(_COLUMNS, ()))
+    return SqlSource(saver, wait, rows=rows, tables=Tables("?", "writes", has_paths))
+
+
+def _has_paths(columns: Iterable[Sequence[Any]]) -> bool:
+    """Whether SQLite's table has them: files of the savers before 3.1 have not."""
+    return any(name == "task_path" for _, name, *_ in columns)
 
 
 def _postgres(saver: Any, wait: Wait | None) -> Source:
@@ -190,7 +210,7 @@ def _postgres(saver: Any, wait: Wait | None) -> Source:
             cursor.execute(query, parameters)
             return [tuple(row.values()) for row in cursor]
 
-    return SqlSource(saver, wait, rows=rows, mark="%s", writes="checkpoint_writes")
+    return SqlSource(saver, wait, rows=rows, tables=_POSTGRES)
 
 
 def _async_postgres(saver: Any, wait: Wait) -> Source:
@@ -200,7 +220,7 @@ def _async_postgres(saver: Any, wait: Wait) -> Source:
             return [tuple(row.values()) for row in await cursor.fetchall()]
 
     rows: Rows = lambda *query: wait(fetched, *query)  # noqa: E731
-    return SqlSource(saver, wait, rows=rows, mark="%s", writes="checkpoint_writes")
+    return SqlSource(saver, wait, rows=rows, tables=_POSTGRES)
 
 
 _WITH_TABLES: tuple[tuple[str, str, bool, Callable[..., Source]], ...] = (
