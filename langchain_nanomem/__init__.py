@@ -1,5 +1,8 @@
 """Memory for LangChain and LangGraph agents that outlives the context window, in plain files."""
 
+from typing import TYPE_CHECKING, Any
+
+from langchain_nanomem.chain import MemoryChain
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 from langchain_nanomem.errors import (
@@ -25,6 +28,9 @@ from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
 
+if TYPE_CHECKING:
+    from langchain_nanomem.middleware import NanomemMiddleware
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -34,6 +40,7 @@ __all__ = [
     "FileJournal",
     "Imported",
     "Journal",
+    "MemoryChain",
     "MemoryConsolidator",
     "MemoryPrompt",
     "MemoryState",
@@ -42,6 +49,7 @@ __all__ = [
     "Nanomem",
     "NanomemChatMessageHistory",
     "NanomemError",
+    "NanomemMiddleware",
     "NanomemSaver",
     "ScopeError",
     "Session",
@@ -56,3 +64,11 @@ __all__ = [
     "create_search_memory_tool",
     "import_checkpoints",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NanomemMiddleware":  # needs an extra, so it is imported when it is asked for
+        from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415
+
+        return NanomemMiddleware
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_core.messages import BaseMessage, SystemMessage
-
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt
 from langchain_nanomem.applying import Applier
 from langchain_nanomem.conversation import Conversation, of_session
+from langchain_nanomem.driving import Reply, Steps, adrive, drive
 from langchain_nanomem.errors import ConsolidationError, NanomemError, ScopeError
 from langchain_nanomem.memory import MemoryStore, fence_memory
 from langchain_nanomem.memory_file import MemoryVersion
@@ -27,6 +24,7 @@ from langchain_nanomem.window import message_shape, pick_boundary, with_memory
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import BaseMessage, SystemMessage
     from langchain_core.runnables import RunnableConfig
 
     from langchain_nanomem.journal import Record
@@ -36,8 +34,7 @@ logger = logging.getLogger(__name__)
 
 Kind = Literal["model", "extractive", "raw"]
 Tools = Sequence[Any]
-Reply = BaseMessage | Exception
-Steps = Generator[Call, Reply, "list[Consolidation]"]
+Rounds = Steps["list[Consolidation]"]
 
 NO_MEMORY = MemoryVersion("", "")
 _EVERYTHING_TOKENS = 2**62
@@ -179,7 +176,7 @@ class MemoryConsolidator:
             ScopeError: The session belongs to another scope.
             OSError: The session could not be written.
         """
-        return _drive(self._steps(session, self._excess(session, system_prompt, tools)))
+        return drive(self._steps(session, self._excess(session, system_prompt, tools)))
 
     async def amaybe_consolidate_by_tokens(
         self,
@@ -189,7 +186,38 @@ class MemoryConsolidator:
         tools: Tools = (),
     ) -> list[Consolidation]:
         """`maybe_consolidate_by_tokens`, with the model called asynchronously."""
-        return await _adrive(self._steps(session, self._excess(session, system_prompt, tools)))
+        return await adrive(self._steps(session, self._excess(session, system_prompt, tools)))
+
+    def relieve(
+        self,
+        session: Session | Conversation,
+        *,
+        system_prompt: str | SystemMessage | None = None,
+        tools: Tools = (),
+    ) -> list[Consolidation]:
+        """Consolidate half of a prompt that the provider refused as too long; once.
+
+        It is more where the prompt is above the target by more.
+
+        Returns:
+            What was consolidated; [] where nothing can be, or another thread is at it.
+
+        Raises:
+            ConsolidationError: The model gave nothing that can be kept, or there is no model.
+            OSError: Something could not be read or written.
+        """
+        return drive(self._steps(session, self._half(session, system_prompt, tools), strict=True))
+
+    async def arelieve(
+        self,
+        session: Session | Conversation,
+        *,
+        system_prompt: str | SystemMessage | None = None,
+        tools: Tools = (),
+    ) -> list[Consolidation]:
+        """`relieve`, with the model called asynchronously."""
+        half = self._half(session, system_prompt, tools)
+        return await adrive(self._steps(session, half, strict=True))
 
     def compact(self, session: Session | Conversation) -> list[Consolidation]:
         """Consolidate all but the last turn now, whatever the count.
@@ -200,11 +228,11 @@ class MemoryConsolidator:
             ConsolidationError: The model gave nothing that can be kept, or there is no model.
             OSError: Something could not be read or written.
         """
-        return _drive(self._steps(session, self._all_but_the_last(session), strict=True))
+        return drive(self._steps(session, self._all_but_the_last(session), strict=True))
 
     async def acompact(self, session: Session | Conversation) -> list[Consolidation]:
         """`compact`, with the model called asynchronously."""
-        return await _adrive(self._steps(session, self._all_but_the_last(session), strict=True))
+        return await adrive(self._steps(session, self._all_but_the_last(session), strict=True))
 
     def estimate_prompt_tokens(
         self,
@@ -307,6 +335,21 @@ class MemoryConsolidator:
 
         return excess
 
+    def _half(
+        self, session: Session | Conversation, system_prompt: Any, tools: Tools
+    ) -> Callable[[bool], int]:
+        """The same, for one round that takes out at least half."""
+
+        def excess(begun: bool) -> int:  # noqa: FBT001 - local
+            if begun:
+                return 0
+            estimate = self.estimate_prompt_tokens(
+                session, system_prompt=system_prompt, tools=tools
+            )
+            return max(estimate - self.target_tokens, (estimate + 1) // 2)
+
+        return excess
+
     def _all_but_the_last(self, session: Session | Conversation) -> Callable[[bool], int]:
         """The same, for all that lies before the boundary that there is at the beginning."""
         goal = 0
@@ -325,7 +368,7 @@ class MemoryConsolidator:
         excess: Callable[[bool], int],
         *,
         strict: bool = False,
-    ) -> Steps:
+    ) -> Rounds:
         """As many rounds as are due. Yields the model calls to make."""
         done: list[Consolidation] = []
         if not self._claim(session.key):
@@ -463,43 +506,3 @@ def _start_of(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
 
 def _default(given: int | None, default: int) -> int:
     return default if given is None else given
-
-
-def _drive(steps: Steps) -> list[Consolidation]:
-    """Run the steps, making the model calls they ask for."""
-    with contextlib.closing(steps):  # also when the user interrupts the model
-        step = _next_step(steps, None)
-        while isinstance(step, Call):
-            step = _next_step(steps, step.invoke())
-        return step
-
-
-async def _adrive(steps: Steps) -> list[Consolidation]:
-    """The same: files are touched in a thread, the model is called asynchronously."""
-    try:
-        step = await _in_thread(steps, None)
-        while isinstance(step, Call):
-            step = await _in_thread(steps, await step.ainvoke())
-        return step
-    finally:
-        with contextlib.suppress(ValueError):  # cancelled twice, it still runs in its thread
-            steps.close()
-
-
-async def _in_thread(steps: Steps, reply: Reply | None) -> Call | list[Consolidation]:
-    """The next step. A cancellation waits for it: nobody else may begin while it still writes."""
-    step = asyncio.ensure_future(asyncio.to_thread(_next_step, steps, reply))
-    try:
-        return await asyncio.shield(step)
-    except asyncio.CancelledError:
-        with contextlib.suppress(Exception):  # the cancellation says more
-            await step
-        raise
-
-
-def _next_step(steps: Steps, reply: Reply | None) -> Call | list[Consolidation]:
-    try:
-        return steps.send(reply)  # type: ignore[arg-type]  # None starts a generator
-    except StopIteration as stop:
-        result: list[Consolidation] = stop.value
-        return result

@@ -30,6 +30,7 @@ from langchain_nanomem.session_sync import (
     merge,
     metadata_record,
 )
+from langchain_nanomem.turns import Turns
 from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class SessionManager:
     """Where everything is kept."""
     elements: Elements
     """How a graph's values are written; `NanomemSaver` sets it when it has a serializer."""
+    turns: Turns
+    """Has turns of a session come one after the other, where a chain asks for that."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class SessionManager:
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.elements = Elements()
+        self.turns = Turns()
         self._max_cached = max_cached_sessions
         self._max_weight = max_cached_messages
         self._uses = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from langchain_core.runnables.base import coerce_to_runnable
+
+from langchain_nanomem.chain import MemoryChain
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.consolidation import MemoryConsolidator
 from langchain_nanomem.history import NanomemChatMessageHistory
@@ -20,8 +23,10 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
     from langchain_core.runnables import Runnable
+    from langchain_core.runnables.base import RunnableLike
     from langchain_core.tools import BaseTool
 
+    from langchain_nanomem.middleware import NanomemMiddleware
     from langchain_nanomem.scopes import Scope, ScopeRule
 
 
@@ -104,6 +109,14 @@ class Nanomem:
         """For a chain (``memory.prompt | model``), or a model node of your own."""
         return MemoryPrompt(self.consolidator, system_prompt=self._system_prompt)
 
+    def wrap(self, chain: RunnableLike[Any, Any]) -> MemoryChain:
+        """A chain with this memory, for what is new in a conversation: see `MemoryChain`.
+
+        Args:
+            chain: A model, or anything from messages to an answer.
+        """
+        return MemoryChain(self.prompt, coerce_to_runnable(chain))
+
     def history(self, session_id: str) -> NanomemChatMessageHistory:
         """For ``RunnableWithMessageHistory(memory.prompt | model, memory.history)``."""
         return NanomemChatMessageHistory(session_id, self.sessions)
@@ -111,6 +124,16 @@ class Nanomem:
     def node(self, model: Runnable[Any, Any] | None = None) -> Runnable[Any, dict[str, Any]]:
         """For ``StateGraph.add_node``: see `create_memory_node`."""
         return create_memory_node(self.consolidator, model=model, system_prompt=self._system_prompt)
+
+    def middleware(self) -> NanomemMiddleware:
+        """For ``create_agent(middleware=[...])``: see `NanomemMiddleware`.
+
+        Raises:
+            ImportError: The extra ``langchain`` is not installed.
+        """
+        from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415 - an extra
+
+        return NanomemMiddleware(self.consolidator)
 
     def tools(self) -> list[BaseTool]:
         """For the agent: a tool that searches its past."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from langchain_nanomem.conversation import Conversation
 
 
-def _newer(old: str | None, new: str | None) -> str | None:
+def newer(old: str | None, new: str | None) -> str | None:
+    """The pointer after an update of the state; a step that has none leaves it."""
     return old if new is None else new
 
 
 class MemoryState(MessagesState):
     """`MessagesState`, and the pointer of this branch of the conversation."""
 
-    last_consolidated_id: Annotated[str | None, _newer]
+    last_consolidated_id: Annotated[str | None, newer]
     """The id of the last message that is in memory; None or missing where none is."""
 
 
@@ -76,19 +78,19 @@ class _MemoryNode:
 
     def invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = self._prompt.conversation(state, config)
-        self._prompt.consolidate(conversation)
         if self._model is None:
-            return _pointer(conversation)
-        answer = self._model.invoke(self._prompt.build(conversation), config)
+            self._prompt.consolidate(conversation)
+            return pointer_of(conversation)
+        answer = self._prompt.answer(conversation, partial(self._model.invoke, config=config))
         return self._answered(conversation, answer)
 
     async def ainvoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = await asyncio.to_thread(self._prompt.conversation, state, config)
-        await self._prompt.aconsolidate(conversation)
         if self._model is None:
-            return _pointer(conversation)
-        messages = await asyncio.to_thread(self._prompt.build, conversation)
-        answer = await self._model.ainvoke(messages, config)
+            await self._prompt.aconsolidate(conversation)
+            return pointer_of(conversation)
+        call = partial(self._model.ainvoke, config=config)
+        answer = await self._prompt.aanswer(conversation, call)
         return await asyncio.to_thread(self._answered, conversation, answer)
 
     def _answered(self, conversation: Conversation, answer: Any) -> dict[str, Any]:
@@ -101,9 +103,10 @@ class _MemoryNode:
             own_writer = records.is_thread
         if not own_writer:
             sessions.record_messages(conversation.key, [message])
-        return {"messages": [message], **_pointer(conversation)}
+        return {"messages": [message], **pointer_of(conversation)}
 
 
-def _pointer(conversation: Conversation) -> dict[str, Any]:
+def pointer_of(conversation: Conversation) -> dict[str, Any]:
+    """The update of a graph's state with the pointer; {} where nothing is in memory."""
     end = conversation.last_consolidated
     return {POINTER: conversation.messages[end - 1].id} if end else {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import BaseMessage, SystemMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
@@ -13,14 +15,18 @@ from typing_extensions import override
 
 from langchain_nanomem.alignment import named, recognized, unnamed
 from langchain_nanomem.conversation import Conversation, of_messages
+from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fitting import fit, least
 from langchain_nanomem.scopes import session_key
 from langchain_nanomem.window import Window, leading_system, with_memory
 
 if TYPE_CHECKING:
-    from langchain_nanomem.consolidation import MemoryConsolidator
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
     from langchain_nanomem.fitting import Count
 
+Answer = TypeVar("Answer")
 POINTER = "last_consolidated_id"
 """The field of a graph's state that holds the pointer of its branch."""
 
@@ -89,7 +95,45 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         await self.aconsolidate(conversation)
         return await asyncio.to_thread(self.build, conversation)
 
-    # --- the steps, also for the memory node ---
+    # --- around a model call, for the memory node, the middleware and the chain ---
+
+    def answer(
+        self, conversation: Conversation, model: Callable[[list[BaseMessage]], Answer]
+    ) -> Answer:
+        """Consolidate where it is due, and call a model with the prompt.
+
+        Where the provider refuses the prompt as too long, half of it is consolidated, and the
+        model is called once more.
+
+        Args:
+            conversation: The conversation; its pointer moves with what is consolidated.
+            model: Called with the messages to send.
+
+        Returns:
+            What the model gave.
+
+        Raises:
+            ContextOverflowError: The provider refused it, and nothing can be consolidated.
+        """
+        self.consolidate(conversation)
+        try:
+            return model(self.build(conversation))
+        except ContextOverflowError as error:
+            self.relieve(conversation, error)
+        return model(self.build(conversation))
+
+    async def aanswer(
+        self, conversation: Conversation, model: Callable[[list[BaseMessage]], Awaitable[Answer]]
+    ) -> Answer:
+        """`answer`, without blocking the event loop."""
+        await self.aconsolidate(conversation)
+        try:
+            return await model(await asyncio.to_thread(self.build, conversation))
+        except ContextOverflowError as error:
+            await self.arelieve(conversation, error)
+        return await model(await asyncio.to_thread(self.build, conversation))
+
+    # --- its steps ---
 
     def conversation(self, given: Any, config: RunnableConfig) -> Conversation:
         """The conversation that is given, with its pointer; its new messages are recorded."""
@@ -117,15 +161,30 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
 
     def consolidate(self, conversation: Conversation) -> None:
         """Consolidate if it is due."""
-        self.consolidator.maybe_consolidate_by_tokens(
-            conversation, system_prompt=self.system_prompt, tools=self.tools
-        )
+        self.consolidator.maybe_consolidate_by_tokens(conversation, **self._rest)
 
     async def aconsolidate(self, conversation: Conversation) -> None:
         """`consolidate`, with the model called asynchronously."""
-        await self.consolidator.amaybe_consolidate_by_tokens(
-            conversation, system_prompt=self.system_prompt, tools=self.tools
-        )
+        await self.consolidator.amaybe_consolidate_by_tokens(conversation, **self._rest)
+
+    def relieve(self, conversation: Conversation, refused: ContextOverflowError) -> None:
+        """Consolidate half of a prompt that the provider refused.
+
+        Raises:
+            ContextOverflowError: `refused`, where that can't be done.
+        """
+        with _raising(refused):
+            _checked(self.consolidator.relieve(conversation, **self._rest), refused)
+
+    async def arelieve(self, conversation: Conversation, refused: ContextOverflowError) -> None:
+        """`relieve`, with the model called asynchronously."""
+        with _raising(refused):
+            _checked(await self.consolidator.arelieve(conversation, **self._rest), refused)
+
+    @property
+    def _rest(self) -> dict[str, Any]:
+        """What else stands in the prompt."""
+        return {"system_prompt": self.system_prompt, "tools": self.tools}
 
     def build(self, conversation: Conversation) -> list[BaseMessage]:
         """The messages to send. Where they can't all fit, the oldest turns are left out."""
@@ -140,6 +199,20 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         block = self.consolidator.memory_block(conversation.scope, fits)
         system = with_memory(given, self.system_prompt, block)
         return unnamed(_fitted(system, window, room, count))
+
+
+@contextlib.contextmanager
+def _raising(refused: ContextOverflowError) -> Iterator[None]:
+    """Raise the provider's own error where a consolidation fails: it is what the caller knows."""
+    try:
+        yield
+    except ConsolidationError as error:
+        raise refused from error
+
+
+def _checked(done: list[Consolidation], refused: ContextOverflowError) -> None:
+    if not done:
+        raise refused
 
 
 def _parted(window: Window) -> tuple[list[BaseMessage], Window]:

@@ -19,6 +19,7 @@ BLOCKS = [
 TITLES = [
     "In a graph",
     "With a model node of your own",
+    "In an agent",
     "In a chain",
     "Several users",
     "Coming from another checkpointer",
