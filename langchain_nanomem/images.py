@@ -172,8 +172,8 @@ def _image_of_fields(cls: type[Any], default: Image, fields: dict[str, Any]) -> 
 def _pick_fields(content: dict[str, Any], names: list[str]) -> Callable[[Any], Any]:
     """Gets these fields of a message, long texts in them left out."""
     get = itemgetter(*names)
-    parts = get(content)
-    return get if _pick_of(parts) is _itself else lambda fields: _without_long(get(fields))
+    has_long = _pick_of([content[name] for name in names]) is _without_long
+    return (lambda fields: _without_long(get(fields))) if has_long else get
 
 
 def _pick_of(value: Any) -> Callable[[Any], Any]:

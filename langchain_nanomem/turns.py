@@ -30,30 +30,18 @@ class Turns:
 
         One that begins inside of a turn of the same session is a part of that.
         """
-        if (id(self), key) in _inside.get():
-            yield
-            return
-        before, mine = self._queue(key)
-        try:
+        with self._queued(key) as before:
             if before is not None:
                 before.result()
             yield
-        finally:
-            self._end(key, before, mine)
 
     @contextlib.asynccontextmanager
     async def aturn(self, key: str) -> AsyncIterator[None]:
         """`turn`, without blocking the event loop."""
-        if (id(self), key) in _inside.get():
-            yield
-            return
-        before, mine = self._queue(key)
-        try:
+        with self._queued(key) as before:
             if before is not None:
                 await asyncio.shield(asyncio.wrap_future(before))  # it is others' too
             yield
-        finally:
-            self._end(key, before, mine)
 
     @contextlib.contextmanager
     def inside(self, key: str) -> Iterator[None]:
@@ -64,12 +52,20 @@ class Turns:
         finally:
             _inside.reset(token)
 
-    def _queue(self, key: str) -> tuple[Future[None] | None, Future[None]]:
+    @contextlib.contextmanager
+    def _queued(self, key: str) -> Iterator[Future[None] | None]:
+        """The end of the turn to wait for, if there is one; the block is the next turn."""
+        if (id(self), key) in _inside.get():
+            yield None
+            return
         mine: Future[None] = Future()
         with self._guard:
             before = self._last.get(key)
             self._last[key] = mine
-        return before, mine
+        try:
+            yield before
+        finally:
+            self._end(key, before, mine)
 
     def _end(self, key: str, before: Future[None] | None, mine: Future[None]) -> None:
         """Let the next one in; behind one that was given up as it waited, once it would be due."""
