@@ -10,7 +10,7 @@ import checkpoint_graph
 import pytest
 from checkpoint_forker import Forker
 from hypothesis import settings
-from scripted import consolidate_in, consolidator_of
+from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, save_memory
 
 from langchain_nanomem import files
 from langchain_nanomem.manager import SessionManager
@@ -48,6 +48,19 @@ def colour(request) -> str:
 def call(colour: str) -> Callable[..., Awaitable[Any]]:
     """Calls a method of a saver or a graph in one colour."""
     return functools.partial(checkpoint_graph.call, colour)
+
+
+@pytest.fixture
+def model() -> ScriptedChatModel:
+    """Consolidates, and keeps count."""
+    replies = [save_memory(f"entry {n}", f"- facts of {n}") for n in range(99)]
+    return ScriptedChatModel(replies=replies)
+
+
+@pytest.fixture
+def chat() -> ScriptedChatModel:
+    """Answers, and keeps count."""
+    return ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(99)])
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pydantic import Field
 from langchain_nanomem.consolidation import MemoryConsolidator
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from langchain_nanomem.consolidation import Consolidation
     from langchain_nanomem.session import Session
 
+LONG = " word" * 90
+COUNTER = TokenCounter()  # one for all: it takes a while to load
+FREE: dict[str, Any] = {
+    "max_completion_tokens": 0,
+    "safety_margin_tokens": 0,
+    "token_counter": COUNTER,
+}
+"""All of the window is the budget."""
 BEGIN = datetime(2026, 5, 8, 13, 0, tzinfo=UTC)
 
 
@@ -164,3 +173,16 @@ def shown(model):
 
 def texts(consolidator):
     return [entry.text for entry in consolidator.memory.history_entries()]
+
+
+def recorded(mem, key="t"):
+    """The messages in the session's file, by their ids."""
+    with mem.sessions.reading(key) as records:
+        lines = [records.message(number) for number in records.line_numbers]
+        return {line["id"]: line["content"] for line in lines if "id" in line}
+
+
+def consolidated(mem, key="t"):
+    """The ids of each range that went into memory."""
+    with mem.sessions.reading(key) as records:
+        return [record["ids"] for record in records.consolidations]

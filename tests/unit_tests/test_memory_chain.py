@@ -16,32 +16,13 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import RunnableGenerator, RunnableLambda
 from langgraph.graph import START, StateGraph
-from scripted import ScriptedChatModel, save_memory
+from scripted import COUNTER, FREE, LONG, ScriptedChatModel
 
-from langchain_nanomem import MemoryState, Nanomem, ScopeError, TokenCounter
+from langchain_nanomem import MemoryState, Nanomem, ScopeError
 from langchain_nanomem.memory import fence_memory
 
-LONG = " word" * 90
-COUNTER = TokenCounter()  # one for all: it takes a while to load
-FREE: dict[str, Any] = {
-    "max_completion_tokens": 0,
-    "safety_margin_tokens": 0,
-    "token_counter": COUNTER,
-}
 KEY = "cli:user"
 RUN: Any = {"configurable": {"session_id": KEY}}
-
-
-@pytest.fixture
-def model():
-    """Consolidates, and keeps count."""
-    replies = [save_memory(f"entry {n}", f"- facts of {n}") for n in range(99)]
-    return ScriptedChatModel(replies=replies)
-
-
-@pytest.fixture
-def chat():
-    return ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(99)])
 
 
 @pytest.fixture

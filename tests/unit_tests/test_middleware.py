@@ -19,18 +19,11 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from scripted import ScriptedChatModel, save_memory
+from scripted import COUNTER, FREE, LONG, ScriptedChatModel, consolidated, recorded
 
-from langchain_nanomem import Nanomem, NanomemMiddleware, ScopeError, TokenCounter
+from langchain_nanomem import Nanomem, NanomemMiddleware, ScopeError
 from langchain_nanomem.memory import fence_memory
 
-LONG = " word" * 90
-COUNTER = TokenCounter()  # one for all: it takes a while to load
-FREE: dict[str, Any] = {
-    "max_completion_tokens": 0,
-    "safety_margin_tokens": 0,
-    "token_counter": COUNTER,
-}
 RUN: Any = {"configurable": {"thread_id": "t"}}
 POINTER = "last_consolidated_id"
 
@@ -45,18 +38,6 @@ def called(*places, text=""):
     """A call of the tool for each place."""
     calls = [{"name": "look", "args": {"q": f"{p}{LONG}"}, "id": f"call {p}"} for p in places]
     return AIMessage(text, tool_calls=calls)
-
-
-@pytest.fixture
-def model():
-    """Consolidates, and keeps count."""
-    replies = [save_memory(f"entry {n}", f"- facts of {n}") for n in range(99)]
-    return ScriptedChatModel(replies=replies)
-
-
-@pytest.fixture
-def chat():
-    return ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(99)])
 
 
 @pytest.fixture
@@ -109,17 +90,6 @@ def talk_with(mem, call):
     return begin
 
 
-def recorded(mem, key="t"):
-    with mem.sessions.reading(key) as records:
-        lines = [records.message(number) for number in records.line_numbers]
-        return {line["id"]: line["content"] for line in lines if "id" in line}
-
-
-def ranges(mem, key="t"):
-    with mem.sessions.reading(key) as records:
-        return [record["ids"] for record in records.consolidations]
-
-
 # --- a whole conversation ---------------------------------------------------
 
 
@@ -141,10 +111,10 @@ async def test_a_long_conversation_stays_in_the_window(talk_with, mem, model, ch
     )
     assert changed <= model.calls
     assert 2 < model.calls < 12
-    gone = [message_id for ids in ranges(mem) for message_id in ids]
+    gone = [message_id for ids in consolidated(mem) for message_id in ids]
     assert gone == [m.id for m in state["messages"]][: len(gone)]
     assert recorded(mem) == {m.id: m.content for m in state["messages"]}
-    assert len(mem.memory.history_entries()) == model.calls == len(ranges(mem))
+    assert len(mem.memory.history_entries()) == model.calls == len(consolidated(mem))
 
 
 async def test_the_pointer_is_kept_in_the_agents_state_alone(talk_with, mem, chat):
@@ -153,7 +123,7 @@ async def test_the_pointer_is_kept_in_the_agents_state_alone(talk_with, mem, cha
     state = await talk.turns(8)
     assert POINTER not in state
     kept = talk.agent.get_state(RUN).values[POINTER]
-    assert kept == ranges(mem)[-1][-1]
+    assert kept == consolidated(mem)[-1][-1]
 
 
 async def test_the_memory_is_in_no_result_stream_or_checkpoint(mem, model, chat):
@@ -203,7 +173,7 @@ async def test_a_failing_model_never_stops_a_turn(talk_with, mem, chat, model, s
     state = await talk_with(chat, saver).turns(12)
     assert chat.calls == 12
     raw = "\n".join(entry.text for entry in mem.memory.history_entries())
-    gone = {message_id for ids in ranges(mem) for message_id in ids}
+    gone = {message_id for ids in consolidated(mem) for message_id in ids}
     assert gone
     assert all(m.content in raw for m in state["messages"] if m.id in gone)
 
@@ -264,7 +234,7 @@ async def test_a_person_in_the_loop(talk_with, mem, model):
     state = await talk.send(Command(resume={"decisions": [{"type": "approve"}]}))
     assert [m.type for m in state["messages"][-3:]] == ["ai", "tool", "ai"]
     assert recorded(again)[state["messages"][-2].id] == f"found x{LONG}"
-    assert ranges(again)
+    assert consolidated(again)
 
 
 async def test_what_another_middleware_hides_is_not_recorded(talk_with, mem, chat, saver):
@@ -346,7 +316,7 @@ async def test_a_refused_prompt_is_halved_and_sent_again(mem, call, model, saver
     talk = Talk(create_agent(chat, middleware=[mem.middleware()], checkpointer=saver), call)
     state = await talk.turns(8)
     assert len(state["messages"]) == 16
-    assert len(ranges(mem)) == model.calls > 0
+    assert len(consolidated(mem)) == model.calls > 0
     assert chat.calls == 8 + model.calls
     assert [p[-1].content for p in chat.prompts][-1] == f"q7{LONG}"
 
@@ -356,7 +326,7 @@ async def test_a_refused_prompt_that_can_not_be_halved(mem, call, model, saver):
     talk = Talk(create_agent(refusing(0), middleware=[mem.middleware()], checkpointer=saver), call)
     with pytest.raises(ContextOverflowError):
         await talk.say(HumanMessage("hi"))
-    assert (model.calls, ranges(mem)) == (0, [])
+    assert (model.calls, consolidated(mem)) == (0, [])
 
 
 async def test_a_refused_prompt_and_a_failing_model(mem, call, model, saver):
@@ -368,7 +338,7 @@ async def test_a_refused_prompt_and_a_failing_model(mem, call, model, saver):
     with pytest.raises(ContextOverflowError) as refused:
         await talk.turns(1)
     assert "down" in str(refused.value.__cause__)
-    assert ranges(mem) == []
+    assert consolidated(mem) == []
 
 
 def test_the_name_is_the_classes(mem):

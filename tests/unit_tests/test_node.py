@@ -25,23 +25,19 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
-from scripted import ScriptedChatModel, save_memory
+from scripted import FREE, LONG, ScriptedChatModel, consolidated, recorded, save_memory
 
 from langchain_nanomem import (
     MemoryPrompt,
     MemoryState,
     Nanomem,
     ScopeError,
-    TokenCounter,
     create_memory_node,
 )
 from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
-LONG = " word" * 90
-COUNTER = TokenCounter()  # one for all: it takes a while to load
-FREE = {"max_completion_tokens": 0, "safety_margin_tokens": 0, "token_counter": COUNTER}
 RUN = {"configurable": {"thread_id": "t"}}
 SAVERS = ["nanomem", "memory", "none"]
 POINTER = "last_consolidated_id"
@@ -79,19 +75,6 @@ def colour(request):
 @pytest.fixture(params=SAVERS)
 def saver(request):
     return request.param
-
-
-@pytest.fixture
-def model():
-    """Consolidates, and keeps count."""
-    return ScriptedChatModel(
-        replies=[save_memory(f"entry {n}", f"- facts of {n}") for n in range(99)]
-    )
-
-
-@pytest.fixture
-def chat():
-    return ScriptedChatModel(replies=[f"a{n}{LONG}" for n in range(99)])
 
 
 @pytest.fixture
@@ -134,17 +117,6 @@ def is_legal(messages):
     return legal_view(shapes) == list(range(len(shapes)))
 
 
-def recorded(mem, key="t"):
-    with mem.sessions.reading(key) as records:
-        lines = [records.message(number) for number in records.line_numbers]
-        return {line["id"]: line["content"] for line in lines if "id" in line}
-
-
-def ranges(mem, key="t"):
-    with mem.sessions.reading(key) as records:
-        return [record["ids"] for record in records.consolidations]
-
-
 # --- a whole conversation ---
 
 
@@ -167,12 +139,12 @@ async def test_a_long_conversation_stays_in_the_window(talk, mem, model, chat):
     )
     assert changed <= model.calls
     assert 2 < model.calls < 10
-    gone = [message_id for ids in ranges(mem) for message_id in ids]
+    gone = [message_id for ids in consolidated(mem) for message_id in ids]
     assert gone == [m.id for m in state["messages"]][: len(gone)]
     assert state[POINTER] == gone[-1]
     said = {m.id: m.content for m in state["messages"]}
     assert recorded(mem) == said
-    assert len(mem.memory.history_entries()) == model.calls == len(ranges(mem))
+    assert len(mem.memory.history_entries()) == model.calls == len(consolidated(mem))
 
 
 async def test_what_goes_into_memory_was_shown_whole_and_dated(talk, model):
@@ -205,7 +177,7 @@ async def test_a_failing_model_never_stops_a_turn(talk, mem, chat, model):
     assert chat.calls == 14
     assert all(mem.consolidator.counter(prompt) <= 1_000 for prompt in chat.prompts)
     raw = "\n".join(entry.text for entry in mem.memory.history_entries())
-    gone = {message_id for ids in ranges(mem) for message_id in ids}
+    gone = {message_id for ids in consolidated(mem) for message_id in ids}
     assert gone
     assert all(m.content in raw for m in state["messages"] if m.id in gone)
     assert mem.memory.read_long_term() == ""
@@ -245,8 +217,8 @@ async def test_every_durability_gives_the_same(mem, chat, model, colour, durabil
     with mem.sessions.reading("t") as records:
         assert len(records.line_numbers) == 24
         assert records.unfinished is None
-    assert mem.sessions.get_or_create("t").last_consolidated == sum(map(len, ranges(mem)))
-    assert model.calls == len(ranges(mem)) > 1
+    assert mem.sessions.get_or_create("t").last_consolidated == sum(map(len, consolidated(mem)))
+    assert model.calls == len(consolidated(mem)) > 1
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -260,7 +232,7 @@ def test_what_was_consolidated_survives_a_run_that_dies(mem, model, durability):
     with pytest.raises(RuntimeError, match="power cut"):
         loop.invoke({"messages": [HumanMessage("go")]}, RUN, durability=durability)
     again = Nanomem(mem.memory.workspace)
-    gone = [message_id for ids in ranges(again) for message_id in ids]
+    gone = [message_id for ids in consolidated(again) for message_id in ids]
     assert model.calls > 0
     assert set(gone) <= recorded(again).keys()
 
@@ -288,7 +260,7 @@ async def test_a_stateless_thread_begins_anew_but_remembers(tmp_path, model, cha
         state = await talk.turns(8)
         assert chat.prompts[-1][-1].content == f"q7{LONG}"
     assert len(recorded(mem)) == 32
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert len(ids) == len(set(ids))
     assert state[POINTER] in ids
 
@@ -306,7 +278,7 @@ async def test_time_travel_sees_the_window_of_its_branch(mem, chat, model, colou
     talk = Talk(graph_of(mem, mem.node(chat), saver_of(mem, name)), colour, name)
     state = await talk.turns(12)
     ids = [m.id for m in state["messages"]]
-    gone = sum(map(len, ranges(mem)))
+    gone = sum(map(len, consolidated(mem)))
     back = branch_points(talk.graph)[6]
     calls = model.calls
     result = await talk.say(HumanMessage("other way"), run=back.config)
@@ -338,7 +310,7 @@ async def test_each_branch_has_its_own_pointer(mem, chat, colour, name):
     left = talk.graph.get_state(RUN)
     await talk.say(HumanMessage(f"fork{LONG}"), run=fork)
     right = await talk.turns(9, start=50)
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert len(ids) == len(set(ids)), "nothing goes into memory twice"
     for values in (left.values, right):
         own = [m.id for m in values["messages"]]
@@ -377,7 +349,7 @@ async def test_a_pointer_whose_message_is_gone_heals(mem, chat, model, colour, n
     talk.graph.update_state(RUN, {"messages": [RemoveMessage(pointer)]})
     state = await talk.say(HumanMessage("and now?"))
     ids = [m.id for m in state["messages"]]
-    gone = {message_id for part in ranges(mem) for message_id in part}
+    gone = {message_id for part in consolidated(mem) for message_id in part}
     assert state[POINTER] != pointer
     assert ids.index(state[POINTER]) + 1 == sum(message_id in gone for message_id in ids)
     assert model.calls == calls
@@ -408,17 +380,17 @@ async def test_messages_put_in_front_do_not_stop_it(mem, chat, model, colour):
     """What a program puts before consolidated messages, a summary say, goes into memory alone."""
     talk = Talk(graph_of(mem, mem.node(chat), None), colour, "none")
     state = await talk.turns(8)
-    gone = {message_id for part in ranges(mem) for message_id in part}
+    gone = {message_id for part in consolidated(mem) for message_id in part}
     assert gone
     front = [HumanMessage(f"summary{LONG * 2}", id="sum"), AIMessage(f"ok{LONG * 2}", id="ok")]
     talk.state = {"messages": [*front, *state["messages"]]}
     calls = model.calls
     state = await talk.say(HumanMessage("on"))
     assert model.calls == calls + 1
-    assert ranges(mem)[-1] == ["sum", "ok"]
+    assert consolidated(mem)[-1] == ["sum", "ok"]
     await talk.say(HumanMessage("on"))
     assert model.calls == calls + 1
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert len(ids) == len(set(ids))
 
 
@@ -441,11 +413,11 @@ async def test_before_a_model_node_of_ones_own(mem, chat, model, saver, colour):
     state = await Talk(graph, colour, saver).turns(14)
     assert all(mem.consolidator.counter(p) <= 1_000 for p in chat.prompts)
     assert [p[-1].content for p in chat.prompts] == [f"q{n}{LONG}" for n in range(14)]
-    gone = [message_id for ids in ranges(mem) for message_id in ids]
+    gone = [message_id for ids in consolidated(mem) for message_id in ids]
     assert state[POINTER] == gone[-1]
     assert gone == [m.id for m in state["messages"]][: len(gone)]
     assert set(gone) <= recorded(mem).keys()
-    assert model.calls == len(ranges(mem)) > 2
+    assert model.calls == len(consolidated(mem)) > 2
 
 
 async def test_after_a_model_node_of_ones_own(mem, chat, model, saver, colour):
@@ -464,7 +436,7 @@ async def test_after_a_model_node_of_ones_own(mem, chat, model, saver, colour):
     assert order.count("answer") == 14
     assert order.index("memory") > order.index("answer")
     assert all(mem.consolidator.counter(p) <= 1_000 for p in chat.prompts)
-    gone = [message_id for ids in ranges(mem) for message_id in ids]
+    gone = [message_id for ids in consolidated(mem) for message_id in ids]
     assert state[POINTER] == gone[-1]
     assert len(gone) == len(set(gone)) > 10
 
@@ -478,7 +450,7 @@ async def test_a_node_without_a_pointer_in_the_state(mem, chat, model, saver, co
         for n in range(12):
             state = await talk.say(HumanMessage(f"q{n}{LONG}"), run=run)
         assert POINTER not in state
-        ids = [i for part in ranges(mem, run["configurable"]["thread_id"]) for i in part]
+        ids = [i for part in consolidated(mem, run["configurable"]["thread_id"]) for i in part]
         assert len(ids) == len(set(ids)) > 6
         assert mem.consolidator.counter(chat.prompts[-1]) <= 1_000
     assert model.calls == len(mem.memory.history_entries())
@@ -559,8 +531,8 @@ async def test_parallel_calls_are_never_parted(mem, model, colour, saver):
     state = await talk.turns(7)
     assert all(is_legal(prompt) for prompt in chat.prompts)
     by_id = {m.id: m for m in state["messages"]}
-    assert all(is_legal([by_id[i] for i in ids]) for ids in ranges(mem))
-    assert len(ranges(mem)) > 2
+    assert all(is_legal([by_id[i] for i in ids]) for ids in consolidated(mem))
+    assert len(consolidated(mem)) > 2
 
 
 @pytest.mark.parametrize("bind", ["plain", "config", "retry", "fallbacks", "parser"])
@@ -583,7 +555,7 @@ def test_the_tools_bound_to_the_model_count(mem, bind):
     bare = graph_of(mem, mem.node(ScriptedChatModel(replies=["ok"])), None)
     for compiled, due in [(bare, False), (graph, True)]:
         compiled.invoke({"messages": [*messages, HumanMessage("q")]}, RUN)
-        assert bool(ranges(mem)) == due
+        assert bool(consolidated(mem)) == due
 
 
 async def test_a_killed_tool_call_gets_a_result_in_the_prompt_alone(mem, chat, colour):
@@ -626,7 +598,7 @@ async def test_every_kind_of_state(mem, chat, model, talk_in, kind):
     assert len(state["messages"]) == 24
     assert all(mem.consolidator.counter(prompt) <= 1_000 for prompt in chat.prompts)
     assert [p[-1].content for p in chat.prompts] == [f"q{n}{LONG}" for n in range(12)]
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert len(ids) == len(set(ids)) > 6
     shown = "\n".join(prompt[-1].content for prompt in model.prompts)
     gone = [m.content for m in state["messages"]][: len(ids)]
@@ -647,9 +619,9 @@ async def test_messages_made_anew_for_every_run(mem, chat, model, colour):
         state = await Talk(graph, colour, "memory").say(*rows)
         rows.append({"role": "assistant", "content": state["messages"][-1].content})
     assert list(recorded(mem).values()) == [row["content"] for row in rows]
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert list(recorded(mem))[: len(ids)] == ids
-    assert model.calls == len(ranges(mem)) > 2
+    assert model.calls == len(consolidated(mem)) > 2
     other = [*rows[:3], {"role": "assistant", "content": "another answer"}]
     await Talk(graph, colour, "memory").say(*other, {"role": "user", "content": "and?"})
     assert [m.content for m in chat.prompts[-1]][-2:] == ["another answer", "and?"]
@@ -674,10 +646,10 @@ async def test_in_a_subgraph(mem, chat, model, colour, saver):
     inner.add_edge(START, "model")
     graph = graph_of(mem, inner.compile(), saver_of(mem, saver))
     state = await Talk(graph, colour, saver).turns(10)
-    gone = [message_id for part in ranges(mem) for message_id in part]
+    gone = [message_id for part in consolidated(mem) for message_id in part]
     assert gone == [m.id for m in state["messages"]][: len(gone)]
     assert state[POINTER] == gone[-1]
-    assert model.calls == len(ranges(mem)) > 1
+    assert model.calls == len(consolidated(mem)) > 1
     assert set(gone) <= recorded(mem).keys()
 
 
@@ -696,9 +668,9 @@ async def test_under_another_key_of_the_state(mem, chat, model, colour, saver):
         question = [HumanMessage(f"q{n}{LONG}")]
         sent = {"support": [*(state["support"] if saver == "none" else []), *question]}
         state = graph.invoke(sent, RUN) if colour == "sync" else await graph.ainvoke(sent, RUN)
-    gone = [message_id for part in ranges(mem) for message_id in part]
+    gone = [message_id for part in consolidated(mem) for message_id in part]
     assert gone == [m.id for m in state["support"]][: len(gone)]
-    assert model.calls == len(ranges(mem)) > 1
+    assert model.calls == len(consolidated(mem)) > 1
     assert set(gone) <= recorded(mem).keys()
 
 
@@ -717,9 +689,9 @@ async def test_in_the_functional_api(mem, chat, model, saver):
         messages = talk.invoke({"question": f"q{n}{LONG}", "before": before}, RUN)
     assert len(messages) == 24
     assert all(mem.consolidator.counter(prompt) <= 1_000 for prompt in chat.prompts)
-    gone = [recorded(mem)[message_id] for part in ranges(mem) for message_id in part]
+    gone = [recorded(mem)[message_id] for part in consolidated(mem) for message_id in part]
     assert gone == [m.content for m in messages][: len(gone)]
-    assert model.calls == len(ranges(mem)) > 1
+    assert model.calls == len(consolidated(mem)) > 1
 
 
 async def test_the_config_may_be_left_out_in_a_node(mem, chat, colour):
@@ -760,7 +732,7 @@ async def test_a_template_in_front_in_a_node_of_ones_own(mem, chat, model, colou
         f"it is {n} o'clock" for n in range(14)
     ]
     assert all("o'clock" not in prompt[-1].content for prompt in model.prompts)
-    ids = [message_id for part in ranges(mem) for message_id in part if message_id]
+    ids = [message_id for part in consolidated(mem) for message_id in part if message_id]
     assert ids == [m.id for m in state["messages"]][: len(ids)]
     assert model.calls == len(mem.memory.history_entries()) > 2
     assert "o'clock" not in str(recorded(mem))
@@ -799,10 +771,10 @@ def test_several_runs_on_one_thread_at_once(mem, chat, model, name):
     for worker in workers:
         worker.join()
     assert errors == []
-    ids = [message_id for part in ranges(mem) for message_id in part]
+    ids = [message_id for part in consolidated(mem) for message_id in part]
     assert len(ids) == len(set(ids))
     assert set(ids) <= recorded(mem).keys()
-    assert len(mem.memory.history_entries()) == len(ranges(mem))
+    assert len(mem.memory.history_entries()) == len(consolidated(mem))
     assert all(mem.consolidator.counter(prompt) <= 1_000 for prompt in chat.prompts)
     graph.invoke({"messages": [HumanMessage("still works")]}, RUN)
     assert chat.prompts[-1][-1].content == "still works"
