@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_nanomem.chain import MemoryChain
 from langchain_nanomem.checkpoint import NanomemSaver
-from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+from langchain_nanomem.consolidation import Account, Consolidation, MemoryConsolidator
 from langchain_nanomem.errors import (
     ConsolidationError,
     CorruptRecordError,
@@ -22,6 +22,7 @@ from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.migration import Imported, aimport_checkpoints, import_checkpoints
 from langchain_nanomem.nanomem import Nanomem
 from langchain_nanomem.node import MemoryState, create_memory_node
+from langchain_nanomem.policy import CostAwarePolicy
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
 from langchain_nanomem.session import Session
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Account",
     "Consolidation",
     "ConsolidationError",
     "CorruptRecordError",
+    "CostAwarePolicy",
     "FileJournal",
     "Imported",
     "Journal",

@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-from langgraph.constants import TAG_NOSTREAM
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.history_log import new_entry
+from langchain_nanomem.model_calls import Call, Reply, statuses_of
 from langchain_nanomem.rendering import content_text, valid_unicode
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.runnables import Runnable, RunnableConfig
+    from langchain_core.runnables import Runnable
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +98,6 @@ _CLOSING_MARK = re.compile(r"<(?=\s*/\s*(?:current_memory|conversation))", re.IG
 _NOTHING = "(nothing)"
 _MAX_ENTRY_CHARACTERS = 16_000
 MAX_MEMORY_CHARACTERS = 64_000
-CONFIG: RunnableConfig = {"run_name": "nanomem_consolidation", "tags": [TAG_NOSTREAM, "nanomem"]}
-"""Marks the call in traces, and keeps its tokens out of a graph's stream."""
 
 
 class Answer(NamedTuple):
@@ -110,37 +108,22 @@ class Answer(NamedTuple):
     """None: the memory stays as it is."""
 
 
-class Call(NamedTuple):
-    """A model call that is to be made."""
+def build_prompt(
+    prompt: Prompt, memory: str, conversation: str, *, limit: str = ""
+) -> list[BaseMessage]:
+    """The messages that ask for a consolidation. Nothing in the texts is taken as a template.
 
-    model: Runnable[Any, Any]
-    messages: list[BaseMessage]
-
-    def invoke(self) -> BaseMessage | Exception:
-        """What the model answered, or how it failed."""
-        try:
-            return _as_message(self.model.invoke(self.messages, CONFIG))
-        except Exception as error:  # noqa: BLE001 - a model may fail in any way; the turn goes on
-            return error
-
-    async def ainvoke(self) -> BaseMessage | Exception:
-        """The same, asynchronously."""
-        try:
-            return _as_message(await self.model.ainvoke(self.messages, CONFIG))
-        except Exception as error:  # noqa: BLE001 - a model may fail in any way; the turn goes on
-            return error
-
-
-def _as_message(reply: Any) -> BaseMessage:
-    return reply if isinstance(reply, BaseMessage) else AIMessage(str(reply))
-
-
-def build_prompt(prompt: Prompt, memory: str, conversation: str) -> list[BaseMessage]:
-    """The messages that ask for a consolidation. Nothing in the texts is taken as a template."""
+    Args:
+        prompt: Instructions, or a function that makes the messages of memory and conversation.
+        memory: The current memory.
+        conversation: What is to be consolidated.
+        limit: How long the new memory may be, in words for the model; "" to say nothing of it.
+    """
     if not isinstance(prompt, str):
         return prompt(memory, conversation)
     shown = _fenced("current_memory", memory.strip() or "(empty)")
-    question = f"{shown}\n\n{_fenced('conversation', conversation)}"
+    parts = [shown, _fenced("conversation", conversation), limit]
+    question = "\n\n".join(part for part in parts if part)
     return [SystemMessage(prompt), HumanMessage(question)]
 
 
@@ -153,7 +136,7 @@ def ask(
     model: BaseChatModel,
     messages: list[BaseMessage],
     max_memory_characters: int = MAX_MEMORY_CHARACTERS,
-) -> Generator[Call, BaseMessage | Exception, Answer]:
+) -> Generator[Call, Reply, Answer]:
     """Ask for `save_memory`: forced, then left to the model, then as plain JSON.
 
     Args:
@@ -205,14 +188,7 @@ def _is_refusal(error: Exception) -> bool:
     """
     if "tool_choice" in str(error):
         return True
-    places = (error, getattr(error, "response", None))
-    statuses = {
-        status
-        for place in places
-        for name in ("status_code", "code", "http_status")
-        if isinstance(status := getattr(place, name, None), int)
-    }
-    return not statuses.isdisjoint(_REFUSED_STATUS) or isinstance(
+    return not statuses_of(error).isdisjoint(_REFUSED_STATUS) or isinstance(
         error, (NotImplementedError, TypeError, ValueError)
     )
 

@@ -8,6 +8,7 @@ before anything new is planned.
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from langchain_nanomem.errors import NanomemError
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Record
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
+    from langchain_nanomem.model_calls import Spent
     from langchain_nanomem.planning import Plan
     from langchain_nanomem.records import SessionRecords
+    from langchain_nanomem.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +47,18 @@ class Applier:
         self._sessions = sessions
         self._memory_for = memory_for
 
-    def commit(self, plan: Plan, kind: str, answer: Answer) -> Record | None:
+    def save(self, session: Session) -> None:
+        """Have all of a session in the journal."""
+        self._sessions.save(session)
+
+    def commit(self, plan: Plan, kind: str, answer: Answer, spent: Spent) -> Record | None:
         """Put an answer into the journal, from where on it will be carried out.
+
+        Args:
+            plan: What it is an answer to.
+            kind: Who wrote it.
+            answer: The answer.
+            spent: What the model calls took.
 
         Returns:
             Its record; None where the range was consolidated, cleared or deleted meanwhile, and
@@ -63,6 +76,7 @@ class Applier:
             "history_entry": answer.history_entry,
             "memory_update": answer.memory_update,
             "memory_base": None if answer.memory_update is None else plan.memory.text,
+            "spent": asdict(spent),
         }
         with self._sessions.writing(conversation.key) as records:
             if _is_gone(conversation, records) or records.unfinished:
@@ -121,7 +135,7 @@ class Applier:
             unfinished = records.unfinished
         return unfinished is None or self.apply(conversation, unfinished, strict=strict)
 
-    def count_failure(self, conversation: Conversation, error: Exception) -> int:
+    def count_failure(self, conversation: Conversation, error: Exception, spent: Spent) -> int:
         """Note that a consolidation failed, and return how many in a row now have.
 
         It is 0 for a session that was deleted meanwhile; that stays so.
@@ -137,6 +151,7 @@ class Applier:
                 "count": count,
                 "at": utc_now().isoformat(),
                 "error": told[:_ERROR_CHARACTERS],
+                "spent": asdict(spent),
             }
             self._sessions.commit(records, [noted])
         logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, error)

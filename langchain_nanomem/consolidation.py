@@ -2,63 +2,61 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Generator, Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Answer, Call, Prompt
+from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, Prompt
 from langchain_nanomem.applying import Applier
-from langchain_nanomem.conversation import Conversation, of_session
-from langchain_nanomem.driving import Reply, Steps, adrive, drive
-from langchain_nanomem.errors import ConsolidationError, NanomemError, ScopeError
-from langchain_nanomem.memory import MemoryStore, fence_memory
-from langchain_nanomem.memory_file import MemoryVersion
-from langchain_nanomem.merging import merge_lines
-from langchain_nanomem.planning import Plan, Planner
+from langchain_nanomem.deferred import DeferredWork
+from langchain_nanomem.driving import Steps, adrive, drive
+from langchain_nanomem.goals import EVERYTHING_TOKENS, AllButTheLast, Halved, WithinThresholds
+from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.memory_view import MemoryView
+from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter
+from langchain_nanomem.model_calls import CircuitBreaker, ModelCaller
+from langchain_nanomem.planning import MemoryLimits, Planner
+from langchain_nanomem.policy import ConsolidationPolicy, FixedRatioPolicy, Thresholds
+from langchain_nanomem.rounds import Busy, Consolidation, RoundLimits, Rounds, opened
 from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
-from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
-from langchain_nanomem.window import message_shape, pick_boundary, with_memory
+from langchain_nanomem.window import is_user
+from langchain_nanomem.windows import WindowOptions, max_input_tokens, own_budget
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import BaseMessage, SystemMessage
     from langchain_core.runnables import RunnableConfig
 
-    from langchain_nanomem.journal import Record
+    from langchain_nanomem.conversation import Conversation
     from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.session import Session
+    from langchain_nanomem.window import Window
 
-logger = logging.getLogger(__name__)
-
-Kind = Literal["model", "extractive", "raw"]
 Tools = Sequence[Any]
-Rounds = Steps["list[Consolidation]"]
-
-NO_MEMORY = MemoryVersion("", "")
-_EVERYTHING_TOKENS = 2**62
-_REST = "[The rest of the memory does not fit here.]"
+Due = Steps[list[Consolidation]]
+_LEAST_RESULT_TOKENS = 100
 
 
 @dataclass(frozen=True)
-class Consolidation:
-    """A range of messages that went into memory."""
+class Account:
+    """What the consolidations of a session took so far."""
 
-    id: str
-    """Names its entry in HISTORY.md and the version of MEMORY.md that it replaced."""
-    key: str
-    """The session."""
-    start: int
-    """The first message of the range."""
-    end: int
-    """Behind the last message of the range."""
-    kind: Kind
-    """Whether a model wrote it, or it was extracted, or the messages were kept as they are."""
-    history_entry: str
-    """What was appended to HISTORY.md."""
-    removed_tokens: int
-    """What left the live window."""
+    consolidations: int = 0
+    """What is in memory: ranges, each with an entry in HISTORY.md."""
+    raw: int = 0
+    """Those of them that no model wrote, since it failed."""
+    failures: int = 0
+    """How often the model gave nothing that could be kept."""
+    calls: int = 0
+    """Model calls, those that failed too."""
+    input_tokens: int = 0
+    """As the provider told; counted where it did not."""
+    output_tokens: int = 0
+    seconds: float = 0.0
+    """The time that the calls took."""
 
 
 class MemoryConsolidator:
@@ -70,22 +68,48 @@ class MemoryConsolidator:
     this happens seldom. A failing model never stops a turn; after `max_failures` in a row the
     messages themselves go to HISTORY.md, marked ``[RAW]``.
 
+    In a graph each consolidation is told in the stream "custom", as a dictionary of ``type``
+    "nanomem_consolidation", ``id``, ``kind``, ``messages`` (their number), ``tokens_before`` and
+    ``tokens_after`` (of the prompt). A deferred one is not: it may end after its run.
+
     Args:
         sessions: Where the sessions are kept.
         memory: The memory, or a function from a scope to its memory.
         model: A chat model; "extractive" for summaries made without one, marked as such; or
             None: then a consolidation that is due raises.
-        context_window_tokens: The model's window.
+        context_window_tokens: The window of the model that converses. None: what LangChain
+            knows of it, where the node or the middleware is given one that it knows; else of
+            `model`; else 65,536.
         max_completion_tokens: Kept free for the answer; by default 4,096 or a quarter of the
-            window, whichever is less.
+            window, whichever is less; nothing where LangChain knows what the input may have.
         safety_margin_tokens: Kept free for what is not counted exactly; by default 1,024 or a
             32nd of the window, whichever is less.
         consolidation_ratio: How far down it goes, as a share of the budget.
+        policy: When it begins and how far down it goes, in place of `consolidation_ratio`: a
+            `CostAwarePolicy`, or one of your own.
+        deferred: Whether it is done behind the answer, in a thread, so that no turn waits for
+            it. It then begins about a turn earlier. A prompt that is over the budget all the
+            same is consolidated first; while its session is being consolidated already, it
+            shows what fits.
         scope: Whose memory a run uses: "workspace", "user", or a function from the config to a
             scope. None: the workspace's, as long as no config has a user_id.
         token_counter: Counts a list of messages; used as it is. By default `TokenCounter`.
         prompt: Instructions in place of the built-in ones; or a function from the current memory
             and the conversation, both texts, to the messages that are sent.
+        consolidation_window_tokens: The window of `model`, where that is another model than the
+            one that converses. None: what LangChain knows of it, else that one's.
+        max_memory_tokens: What the model is told that MEMORY.md may have. By default a tenth of
+            the budget, but 200 at least and 4,000 at most.
+        max_tool_result_tokens: A prompt shows at most so many of a tool result that a model has
+            answered: its head and its tail, with a mark that says how to get the rest. The
+            session has all of it. None: prompts do, too.
+        timeout_seconds: When a call of `model` is given up; None: never.
+        retries: How often a call that failed in a way that passes (out of reach, too busy, too
+            slow) is made again at once, after 1, 2, 4 seconds and so on. Most chat models do
+            that themselves.
+        pause_seconds: After five such failures in a row, of whatever sessions, `model` is let
+            alone for so long; each further one doubles that, up to ten minutes. What is due
+            waits meanwhile, and doesn't count as failed. 0: never.
         max_failures: How many failures in a row make a raw entry.
         max_rounds: How many ranges are consolidated at most in one call.
         on_consolidated: Called after each consolidation; an error in it is logged.
@@ -97,7 +121,9 @@ class MemoryConsolidator:
     budget_tokens: int
     """The largest prompt."""
     target_tokens: int
-    """What a consolidation brings the prompt down to, if it can."""
+    """What a consolidation brings the prompt down to, if it can, where no policy is given."""
+    counter: Callable[[Sequence[BaseMessage]], int]
+    """Counts messages."""
 
     def __init__(  # noqa: PLR0913 - all but the first three are options with a default
         self,
@@ -105,49 +131,54 @@ class MemoryConsolidator:
         memory: MemoryStore | Callable[[Scope], MemoryStore],
         model: BaseChatModel | Literal["extractive"] | None,
         *,
-        context_window_tokens: int,
+        context_window_tokens: int | None = None,
         max_completion_tokens: int | None = None,
         safety_margin_tokens: int | None = None,
         consolidation_ratio: float = 0.5,
+        policy: ConsolidationPolicy | None = None,
+        deferred: bool = False,
         scope: ScopeRule = None,
         token_counter: Callable[[Sequence[BaseMessage]], int] | None = None,
         prompt: Prompt = DEFAULT_INSTRUCTIONS,
+        consolidation_window_tokens: int | None = None,
+        max_memory_tokens: int | None = None,
+        max_tool_result_tokens: int | None = None,
+        timeout_seconds: float | None = 120.0,
+        retries: int = 0,
+        pause_seconds: float = 30.0,
         max_failures: int = 3,
         max_rounds: int = 5,
         on_consolidated: Callable[[Consolidation], None] | None = None,
     ) -> None:
-        window = context_window_tokens
-        completion = _default(max_completion_tokens, min(4_096, window // 4))
-        margin = _default(safety_margin_tokens, min(1_024, window // 32))
-        self.budget_tokens = window - completion - margin
-        if self.budget_tokens <= 0 or min(completion, margin) < 0:
-            raise ValueError(
-                f"nothing is left for a prompt: context_window_tokens {window} less "
-                f"max_completion_tokens {completion} less safety_margin_tokens {margin} is "
-                f"{self.budget_tokens}. None of them may be negative."
-            )
-        if not 0 < consolidation_ratio <= 1:
-            raise ValueError(f"consolidation_ratio must be in (0, 1], not {consolidation_ratio}")
-        if max_failures < 1 or max_rounds < 1:
-            raise ValueError("max_failures and max_rounds must be at least 1")
+        check_scope_rule(scope)
         if isinstance(model, str) and model != "extractive":
             raise ValueError(f'model must be a chat model, "extractive" or None, not {model!r}')
-        check_scope_rule(scope)
-        self._scope_rule = scope
-        self.target_tokens = int(self.budget_tokens * consolidation_ratio)
+        _check_at_least(1, max_failures=max_failures, max_rounds=max_rounds)
+        _check_at_least(0, retries=retries, pause_seconds=pause_seconds)
+        _check_at_least(1, timeout_seconds=timeout_seconds, max_memory_tokens=max_memory_tokens)
+        _check_at_least(_LEAST_RESULT_TOKENS, max_tool_result_tokens=max_tool_result_tokens)
         self.sessions = sessions
         self.memory = memory
         self.model = model
+        fixed = FixedRatioPolicy(consolidation_ratio)
+        self.policy, self._ratio = policy or fixed, fixed.ratio
+        self.deferred = deferred
         self.counter = token_counter or TokenCounter()
-        counter = self.counter
-        self._text_counter = counter if isinstance(counter, TokenCounter) else TokenCounter()
-        self._planner = Planner(self._text_counter, self.budget_tokens, prompt)
-        self._applier = Applier(sessions, self.memory_for)
-        self._max_failures = max_failures
-        self._max_rounds = max_rounds
+        self._scope_rule = scope
+        self._window = WindowOptions(
+            context_window_tokens, max_completion_tokens, safety_margin_tokens
+        )
+        self._own_window_tokens = consolidation_window_tokens
+        self._prompt = prompt
+        self._max_memory_tokens = max_memory_tokens
+        self._max_result_tokens = max_tool_result_tokens
+        self._breaker = CircuitBreaker(pause_seconds=pause_seconds)
+        self._calls = (timeout_seconds, retries)
+        self._limits = RoundLimits(max_failures, max_rounds)
         self._on_consolidated = on_consolidated
-        self._busy: set[str] = set()
-        self._guard = threading.Lock()
+        self._busy = Busy()
+        self._behind = DeferredWork()
+        self._fit(self._window.budget(model))
 
     # --- what is asked of it ---
 
@@ -176,7 +207,7 @@ class MemoryConsolidator:
             ScopeError: The session belongs to another scope.
             OSError: The session could not be written.
         """
-        return drive(self._steps(session, self._excess(session, system_prompt, tools)))
+        return drive(self._due(session, Around(system_prompt, tools)))
 
     async def amaybe_consolidate_by_tokens(
         self,
@@ -186,7 +217,7 @@ class MemoryConsolidator:
         tools: Tools = (),
     ) -> list[Consolidation]:
         """`maybe_consolidate_by_tokens`, with the model called asynchronously."""
-        return await adrive(self._steps(session, self._excess(session, system_prompt, tools)))
+        return await adrive(self._due(session, Around(system_prompt, tools)))
 
     def relieve(
         self,
@@ -206,7 +237,7 @@ class MemoryConsolidator:
             ConsolidationError: The model gave nothing that can be kept, or there is no model.
             OSError: Something could not be read or written.
         """
-        return drive(self._steps(session, self._half(session, system_prompt, tools), strict=True))
+        return drive(self._half(session, Around(system_prompt, tools)))
 
     async def arelieve(
         self,
@@ -216,8 +247,7 @@ class MemoryConsolidator:
         tools: Tools = (),
     ) -> list[Consolidation]:
         """`relieve`, with the model called asynchronously."""
-        half = self._half(session, system_prompt, tools)
-        return await adrive(self._steps(session, half, strict=True))
+        return await adrive(self._half(session, Around(system_prompt, tools)))
 
     def compact(self, session: Session | Conversation) -> list[Consolidation]:
         """Consolidate all but the last turn now, whatever the count.
@@ -228,11 +258,11 @@ class MemoryConsolidator:
             ConsolidationError: The model gave nothing that can be kept, or there is no model.
             OSError: Something could not be read or written.
         """
-        return drive(self._steps(session, self._all_but_the_last(session), strict=True))
+        return drive(self._all_but_the_last(session))
 
     async def acompact(self, session: Session | Conversation) -> list[Consolidation]:
         """`compact`, with the model called asynchronously."""
-        return await adrive(self._steps(session, self._all_but_the_last(session), strict=True))
+        return await adrive(self._all_but_the_last(session))
 
     def estimate_prompt_tokens(
         self,
@@ -241,15 +271,16 @@ class MemoryConsolidator:
         system_prompt: str | SystemMessage | None = None,
         tools: Tools = (),
     ) -> int:
-        """The tokens of what a model is sent: system prompt, memory, tools, live window."""
-        conversation = _opened(session)
-        system = with_memory((), system_prompt, self.memory_block(conversation.scope))
-        counted = self.counter([*system, *conversation.window.messages])
-        return counted + self.count_tools(tools)
+        """The tokens of what a model is sent: system prompt, memory, tools, live window.
+
+        It is not less than what the provider told of the last call (``usage_metadata``) and what
+        was said since, unless something was consolidated in between.
+        """
+        return self._meter.estimate(opened(session), Around(system_prompt, tools))
 
     def count_tools(self, tools: Tools) -> int:
         """The tokens of the tools' schemas."""
-        return self._text_counter.count_tools(tools) if tools else 0
+        return self._meter.count_tools(tools)
 
     def pick_consolidation_boundary(
         self, session: Session | Conversation, tokens_to_remove: int
@@ -260,12 +291,41 @@ class MemoryConsolidator:
         one long loop of tools a place between complete rounds. A call and its results are never
         parted.
         """
-        conversation = _opened(session)
-        start = conversation.last_consolidated
-        window = conversation.consolidatable
-        shapes = [message_shape(message) for message in window]
-        found = pick_boundary(shapes, 0, tokens_to_remove, lambda i: self.counter([window[i]]))
-        return None if found is None else (start + found[0], found[1])
+        return self._meter.boundary(opened(session), tokens_to_remove)
+
+    def window_of(self, conversation: Conversation) -> Window:
+        """The live window as a prompt shows it, with long tool results shortened if so chosen."""
+        return self._meter.window(conversation)
+
+    def thresholds(
+        self,
+        session: Session | Conversation,
+        *,
+        system_prompt: str | SystemMessage | None = None,
+        tools: Tools = (),
+    ) -> Thresholds:
+        """From how many tokens on a prompt of this session is consolidated, how far, and why."""
+        return self._thresholds(session, Around(system_prompt, tools))
+
+    def for_model(self, model: Any) -> Self:
+        """This consolidator, for the window of a model that converses.
+
+        Args:
+            model: The model, or a runnable around it.
+
+        Returns:
+            The same one where the window was given, or LangChain knows nothing of the model;
+            else one that shares all but the budget.
+
+        Raises:
+            ValueError: Nothing is left of the model's window.
+        """
+        known = None if self._window.window_tokens is not None else max_input_tokens(model)
+        if known is None or (budget := self._window.budget(model)) == self.budget_tokens:
+            return self
+        other = copy.copy(self)
+        other._fit(budget)  # noqa: SLF001 - it is one of us
+        return other
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope.
@@ -273,14 +333,7 @@ class MemoryConsolidator:
         Raises:
             ScopeError: The consolidator has one memory, and it is another scope's.
         """
-        if not isinstance(self.memory, MemoryStore):
-            return self.memory(scope)
-        if scope not in {(), self.memory.scope}:
-            raise ScopeError(
-                f"this consolidator has the memory of the scope {self.memory.scope!r} alone; the "
-                f"session belongs to {scope!r}"
-            )
-        return self.memory
+        return self._meter.memory.store(scope)
 
     def memory_block(self, scope: Scope, fits: Callable[[str], bool] | None = None) -> str:
         """The memory as it stands in the prompt, in half the budget at most.
@@ -292,14 +345,7 @@ class MemoryConsolidator:
             fits: Tells of a block whether there is room for it beside what else must be there;
                 the memory is shortened until there is. None: always.
         """
-        try:
-            text = self._bounded(self.memory_for(scope).read_long_term())
-            return fence_memory(text) if fits is None else _fitting_block(text, fits)
-        except (OSError, NanomemError) as error:
-            if isinstance(error, ScopeError):
-                raise
-            logger.warning("the memory is left out of the prompt: %s", error)
-            return ""
+        return self._meter.memory.block(scope, fits)
 
     def scope_of(self, config: RunnableConfig) -> Scope:
         """Whose memory a run uses.
@@ -310,199 +356,137 @@ class MemoryConsolidator:
         scope = resolve_scope(self._scope_rule, config)
         return self.memory.scope if not scope and isinstance(self.memory, MemoryStore) else scope
 
-    def _bounded(self, memory: str) -> str:
-        """As many lines of the memory, from its start, as half the budget holds."""
-        most, count = self.budget_tokens // 2, self._text_counter.count_text
-        if count(memory) <= most:
-            return memory
-        logger.warning("MEMORY.md is larger than half the budget; only its start is in the prompt")
-        return _start_of(memory, most, count) + _REST
+    # --- behind the answer ---
 
-    # --- plan, ask, apply ---
-
-    def _excess(
-        self, session: Session | Conversation, system_prompt: Any, tools: Tools
-    ) -> Callable[[bool], int]:
-        """A function that tells how many tokens are to go; below 1: none."""
-
-        def excess(begun: bool) -> int:  # noqa: FBT001 - local
-            estimate = self.estimate_prompt_tokens(
-                session, system_prompt=system_prompt, tools=tools
-            )
-            if not begun and estimate < self.budget_tokens:
-                return 0
-            return estimate - self.target_tokens
-
-        return excess
-
-    def _half(
-        self, session: Session | Conversation, system_prompt: Any, tools: Tools
-    ) -> Callable[[bool], int]:
-        """The same, for one round that takes out at least half."""
-
-        def excess(begun: bool) -> int:  # noqa: FBT001 - local
-            if begun:
-                return 0
-            estimate = self.estimate_prompt_tokens(
-                session, system_prompt=system_prompt, tools=tools
-            )
-            return max(estimate - self.target_tokens, (estimate + 1) // 2)
-
-        return excess
-
-    def _all_but_the_last(self, session: Session | Conversation) -> Callable[[bool], int]:
-        """The same, for all that lies before the boundary that there is at the beginning."""
-        goal = 0
-
-        def excess(begun: bool) -> int:  # noqa: FBT001 - local
-            nonlocal goal
-            if not begun:
-                goal = self._due(session, _EVERYTHING_TOKENS) or 0
-            return _EVERYTHING_TOKENS if _opened(session).last_consolidated < goal else 0
-
-        return excess
-
-    def _steps(
+    def defer(
         self,
         session: Session | Conversation,
-        excess: Callable[[bool], int],
         *,
-        strict: bool = False,
-    ) -> Rounds:
-        """As many rounds as are due. Yields the model calls to make."""
-        done: list[Consolidation] = []
-        if not self._claim(session.key):
-            return done  # another thread is at it; the prompt's view holds the limit meanwhile
-        try:
-            if not self._settle(session, strict=strict):
-                return done
-            while len(done) < self._max_rounds:
-                boundary = self._due(session, excess(bool(done)))
-                if boundary is None:
-                    break
-                result = yield from self._round(session, boundary, strict=strict)
-                if result is None:
-                    break
-                done.append(result)
-        finally:
-            self._release(session.key)
-        return done
+        system_prompt: str | SystemMessage | None = None,
+        tools: Tools = (),
+    ) -> bool:
+        """Consolidate soon, in a thread, if the next turn might bring it to the trigger.
 
-    def _due(self, session: Session | Conversation, excess: int) -> int | None:
-        boundary = self.pick_consolidation_boundary(session, excess) if excess > 0 else None
-        return None if boundary is None else boundary[0]
+        Nobody waits for it but `close`. Where the program ends before, the pointer has not
+        moved, and the next turn does it.
 
-    def _settle(self, session: Session | Conversation, *, strict: bool) -> bool:
-        """Save what is new, and finish what a crash left unfinished."""
-        if isinstance(session, Session):
-            self.sessions.save(session)
-        return self._applier.settle(_opened(session), strict=strict)
-
-    def _round(
-        self, session: Session | Conversation, boundary: int, *, strict: bool
-    ) -> Generator[Call, Reply, Consolidation | None]:
-        """One range. None: it failed, or someone else was faster; nothing moved."""
-        if self.model is None:
-            raise ConsolidationError(
-                f"session {session.key!r} is due for consolidation, and there is no model for it. "
-                'Give a chat model, or model="extractive" for summaries made without one.'
-            )
-        conversation = _opened(session)
-        try:
-            kind, plan, answer = yield from self._answer(conversation, boundary)
-        except ScopeError:
-            raise
-        except (OSError, NanomemError) as error:
-            count = self._applier.count_failure(conversation, error)
-            if strict:
-                raise
-            if count < self._max_failures:
-                return None
-            kind = "raw"
-            plan = self._planner.raw(conversation, boundary, NO_MEMORY)
-            answer = Answer(f"[RAW]\n{plan.shown}", None)
-        record = self._applier.commit(plan, kind, answer)
-        if record is None or not self._applier.apply(conversation, record, strict=strict):
-            return None
-        return self._told(plan, record)
-
-    def _answer(
-        self, conversation: Conversation, boundary: int
-    ) -> Generator[Call, Reply, tuple[Kind, Plan, Answer]]:
-        """An answer to the memory as it is when the answer comes.
-
-        A person may have edited the memory while the model thought: then it is asked once more.
+        Returns:
+            Whether it was begun.
         """
-        store = self.memory_for(conversation.scope)
-        plan = self._planner.plan(conversation, boundary, store.read_version())
-        if self.model is None or isinstance(self.model, str):
-            return "extractive", plan, self._planner.extract(plan)
-        answer = yield from self._planner.ask(self.model, plan)
-        current = store.read_version()
-        if answer.memory_update is not None and current.version != plan.memory.version:
-            first, plan = plan.memory, plan._replace(memory=current)
-            answer = yield from self._planner.ask(self.model, plan)
-            answer = _with_edits(answer, first.text, current.text)
-        return "model", plan, answer
+        around, ahead = Around(system_prompt, tools), self._turn_tokens(session)
+        goal = self._within(session, around, ahead=ahead)
+        if self.model is None or goal.excess(begun=False) <= 0:
+            return False
+        steps = partial(self._rounds.steps, session, goal)
+        return self._behind.submit(session.key, lambda: drive(steps()))
 
-    def _told(self, plan: Plan, record: Record) -> Consolidation:
-        result = Consolidation(
-            id=plan.id,
-            key=plan.conversation.key,
-            start=plan.start,
-            end=plan.end,
-            kind=record["kind"],
-            history_entry=record["history_entry"],
-            removed_tokens=sum(self.counter([message]) for message in plan.messages),
+    def is_busy(self, key: str) -> bool:
+        """Whether a session is being consolidated by this consolidator just now."""
+        return key in self._busy
+
+    def close(self, timeout_seconds: float | None = 10.0) -> bool:
+        """Wait for what was deferred.
+
+        Args:
+            timeout_seconds: How long; None: as long as it takes. What is not begun by then is
+                not begun at all.
+
+        Returns:
+            Whether all is done.
+        """
+        return self._behind.wait(timeout_seconds)
+
+    def account(self, key: str) -> Account:
+        """What the consolidations of a session took so far, in calls, tokens and seconds."""
+        with self.sessions.reading(key) as records:
+            return Account(**records.spent)
+
+    # --- its parts ---
+
+    def _fit(self, budget_tokens: int) -> None:
+        """Make the parts that depend on the budget."""
+        self.budget_tokens = budget_tokens
+        self.target_tokens = int(budget_tokens * self._ratio)
+        texts = self.counter if isinstance(self.counter, TokenCounter) else TokenCounter()
+        view = MemoryView(lambda: self.memory, budget_tokens, texts.count_text)
+        self._meter = PromptMeter(self._count, texts, view, self.sessions, self._max_result_tokens)
+        self._planner = Planner(
+            texts,
+            own_budget(self._own_window_tokens, self.model) or budget_tokens,
+            self._prompt,
+            MemoryLimits.within(budget_tokens, self._max_memory_tokens),
         )
-        if self._on_consolidated is not None:
-            try:
-                self._on_consolidated(result)
-            except Exception:
-                logger.exception("on_consolidated failed")
-        return result
+        self._rounds = Rounds(
+            lambda: self.model,
+            pick=self._picked,
+            meter=self._meter,
+            planner=self._planner,
+            applier=Applier(self.sessions, self.memory_for),
+            caller=ModelCaller(*self._calls, self._breaker, texts),
+            busy=self._busy,
+            limits=self._limits,
+            on_consolidated=self._on_consolidated,
+        )
 
-    def _claim(self, key: str) -> bool:
-        with self._guard:
-            if key in self._busy:
-                return False
-            self._busy.add(key)
-            return True
+    def _due(self, session: Session | Conversation, around: Around) -> Due:
+        return self._rounds.steps(session, self._within(session, around))
 
-    def _release(self, key: str) -> None:
-        with self._guard:
-            self._busy.discard(key)
+    def _half(self, session: Session | Conversation, around: Around) -> Due:
+        target = lambda: self._thresholds(session, around).target_tokens  # noqa: E731
+        goal = Halved(self._estimate(session, around), target)
+        return self._rounds.steps(session, goal, strict=True)
+
+    def _all_but_the_last(self, session: Session | Conversation) -> Due:
+        goal = AllButTheLast(
+            self._estimate(session, Around()),
+            lambda: opened(session).last_consolidated,
+            lambda: self._rounds.boundary(session, EVERYTHING_TOKENS) or 0,
+        )
+        return self._rounds.steps(session, goal, strict=True)
+
+    def _count(self, messages: Sequence[BaseMessage]) -> int:
+        return self.counter(messages)
+
+    def _picked(self, session: Session | Conversation, excess: int) -> tuple[int, int] | None:
+        return self.pick_consolidation_boundary(session, excess)
+
+    def _estimate(self, session: Session | Conversation, around: Around) -> Callable[[], int]:
+        return lambda: self.estimate_prompt_tokens(session, **around._asdict())
+
+    def _within(
+        self, session: Session | Conversation, around: Around, *, ahead: int | None = None
+    ) -> WithinThresholds:
+        """What a turn goes by: `ahead` tokens early, or, where that is deferred, at the limit."""
+
+        def thresholds() -> Thresholds:
+            chosen = self._thresholds(session, around)
+            if ahead is not None:
+                early = max(chosen.trigger_tokens - ahead, chosen.target_tokens)
+                return chosen._replace(trigger_tokens=early)
+            return chosen._replace(trigger_tokens=self.budget_tokens) if self.deferred else chosen
+
+        return WithinThresholds(self._estimate(session, around), thresholds)
+
+    def _thresholds(self, session: Session | Conversation, around: Around) -> Thresholds:
+        situation = MeasuredSituation(
+            self._meter,
+            opened(session),
+            around,
+            budget_tokens=self.budget_tokens,
+            question_tokens=lambda: self._planner.question_tokens,
+        )
+        return self.policy.thresholds(situation)
+
+    def _turn_tokens(self, session: Session | Conversation) -> int:
+        """About what a turn of this conversation takes."""
+        live = self.window_of(opened(session)).live
+        return self.counter(live) // max(sum(map(is_user, live)), 1)
 
 
-def _with_edits(answer: Answer, base: str, edited: str) -> Answer:
-    """An answer with what a person changed while the first one was made, taken up or not."""
-    if answer.memory_update is None:
-        return answer
-    return answer._replace(memory_update=merge_lines(base, edited, answer.memory_update))
+def _check_at_least(least: float, **options: float | None) -> None:
+    for name, value in options.items():
+        if value is not None and not value >= least:
+            raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
-def _opened(session: Session | Conversation) -> Conversation:
-    return of_session(session) if isinstance(session, Session) else session
-
-
-def _fitting_block(memory: str, fits: Callable[[str], bool]) -> str:
-    """The block of as many lines of the memory as there is room for; "" with no room at all."""
-    block = fence_memory(memory)
-    if block and not fits(block):
-        logger.warning("what was said last leaves no room for all of the memory in the prompt")
-    while block and not fits(block):
-        memory = memory[: memory.rfind("\n", 0, len(memory) * 4 // 5) + 1]
-        block = fence_memory(memory + _REST) if memory else ""
-    return block
-
-
-def _start_of(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """As many lines of it, from its start, as have no more tokens than that."""
-    while text and (tokens := count(text)) > max_tokens:
-        share = min(max(max_tokens, 0) / tokens, 0.95)
-        text = text[: text.rfind("\n", 0, int(len(text) * share)) + 1]
-    return text
-
-
-def _default(given: int | None, default: int) -> int:
-    return default if given is None else given
+__all__ = ["Account", "Consolidation", "MemoryConsolidator"]

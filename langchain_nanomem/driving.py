@@ -7,12 +7,9 @@ import contextlib
 from collections.abc import Generator
 from typing import TypeVar
 
-from langchain_core.messages import BaseMessage
-
-from langchain_nanomem.answers import Call
+from langchain_nanomem.model_calls import Call, Reply
 
 Result = TypeVar("Result")
-Reply = BaseMessage | Exception
 Steps = Generator[Call, Reply, Result]
 """Yields the model calls to make, and is sent what came of them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -12,6 +12,11 @@ from langchain_nanomem.rendering import content_text, shorten
 from langchain_nanomem.window import Window, cuts, is_user, message_shape
 
 Count = Callable[[Sequence[BaseMessage]], int]
+
+
+_HOW_TO_GET_IT = (
+    "the session has them: search for words of them, or use the tool again for a part at a time"
+)
 
 
 class Fitted(NamedTuple):
@@ -48,6 +53,42 @@ def least(window: Window) -> list[BaseMessage]:
     """What `fit` always shows: system messages and the last user message."""
     users = [message for message in window.messages if is_user(message)]
     return [*_system(window.messages), *users[-1:]]
+
+
+def shorten_results(
+    messages: Sequence[BaseMessage], max_tokens: int, count_text: Callable[[str], int]
+) -> list[BaseMessage]:
+    """`messages`, with the long tool results that a model has answered cut to head and tail.
+
+    Those behind the last answer stand as they are: no model has seen them yet.
+
+    Args:
+        messages: The messages, oldest first.
+        max_tokens: What a result may have at most.
+        count_text: Counts a text.
+    """
+    answers = (i for i in reversed(range(len(messages))) if messages[i].type == "ai")
+    last = next(answers, 0)
+
+    def shown(place: int, message: BaseMessage) -> BaseMessage:
+        if place > last or not isinstance(message, ToolMessage) or not _is_text(message.content):
+            return message
+        text = content_text(message.content)
+        if count_text(text) <= max_tokens:
+            return message
+        short = shorten(text, max_tokens, count_text, _HOW_TO_GET_IT)
+        return message.model_copy(update={"content": short})
+
+    return [shown(place, message) for place, message in enumerate(messages)]
+
+
+def _is_text(content: Any) -> bool:
+    """Whether it is words alone: of a picture there is no head and tail."""
+    blocks = content if isinstance(content, list) else [content]
+    return all(
+        isinstance(block, str) or (isinstance(block, dict) and block.get("type") == "text")
+        for block in blocks
+    )
 
 
 def _fit_last_turn(window: Window, room: int, count: Count) -> Fitted:

@@ -112,6 +112,8 @@ class FoldedRecords:
         self.unfinished: Record | None = None
         self._unfinished_at: Address = (0, 0)
         self.failures = 0
+        self.spent: dict[str, Any] = {}
+        """What all consolidations took: numbers by their names."""
         self._pointer: Any = 0
 
     @contextlib.contextmanager
@@ -321,17 +323,27 @@ class FoldedRecords:
     def _fold_consolidation(self, record: Record, address: Address) -> None:
         self.unfinished = record
         self._unfinished_at = address
+        self._add_spent(record, "raw" if record["kind"] == "raw" else "")
 
     def _fold_consolidated(self, record: Record, _: Address) -> None:
         if self.unfinished is not None and self.unfinished["id"] == record["id"]:
             self.consolidated_at.append(self._unfinished_at)
             self.consolidated_ids.update(filter(None, self.unfinished["ids"]))
             self.unfinished = None
+            self._add_spent({}, "consolidations")
         self._pointer = record["last_consolidated"]
         self.failures = 0
 
     def _fold_consolidation_failed(self, record: Record, _: Address) -> None:
         self.failures = record["count"]
+        self._add_spent(record, "failures")
+
+    def _add_spent(self, record: Record, counted: str) -> None:
+        numbers = dict(record.get("spent") or {})
+        if counted:
+            numbers[counted] = 1
+        for name, number in numbers.items():
+            self.spent[name] = self.spent.get(name, 0) + number
 
     def small_state(self) -> dict[str, Any]:
         """What an index keeps beside the addresses."""
@@ -341,6 +353,7 @@ class FoldedRecords:
             "consolidated": [list(self.consolidated_at), list(self.consolidated_ids)],
             "unfinished": [pack(self.unfinished, ""), self._unfinished_at],
             "failures": self.failures,
+            "spent": self.spent,
             "pointer": self._pointer,
         }
 
@@ -354,6 +367,7 @@ class FoldedRecords:
         self.unfinished = unpack(unfinished)
         self._unfinished_at = (offset, size)
         self.failures, self._pointer = kept["failures"], kept["pointer"]
+        self.spent = dict(kept["spent"])
 
     # --- what was written ---
 

@@ -40,7 +40,9 @@ class Nanomem:
         scope: Whose memory a run uses: "workspace" (one for all), "user" (one for each
             ``user_id``), or a function from the config to a tuple of names. None: the
             workspace's, as long as no config has a user_id.
-        context_window_tokens: The window of the model that converses.
+        context_window_tokens: The window of the model that converses. None: what LangChain knows
+            of it, where `node` or the middleware is given one that it knows; else of `model`;
+            else 65,536.
         system_prompt: Stands in front of the memory, in `prompt` and in `node`.
         options: More of `MemoryConsolidator`.
 
@@ -59,7 +61,7 @@ class Nanomem:
         *,
         model: BaseChatModel | Literal["extractive"] | None = None,
         scope: ScopeRule = None,
-        context_window_tokens: int = 65_536,
+        context_window_tokens: int | None = None,
         system_prompt: str | SystemMessage | None = None,
         **options: Any,
     ) -> None:
@@ -86,9 +88,21 @@ class Nanomem:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Let go of what is cached. All that was acknowledged is on the disk anyway."""
+    def close(self, timeout_seconds: float | None = 10.0) -> bool:
+        """Wait for deferred consolidations, and let go of what is cached.
+
+        All that was acknowledged is on the disk anyway. What is not done in time is done at a
+        later turn.
+
+        Args:
+            timeout_seconds: How long to wait at most; None: as long as it takes; 0: not at all.
+
+        Returns:
+            Whether nothing is left to be done.
+        """
+        is_done = self.consolidator.close(timeout_seconds)
         self.sessions.forget()
+        return is_done
 
     @property
     def memory(self) -> MemoryStore:

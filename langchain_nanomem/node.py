@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph import MessagesState
 
 from langchain_nanomem.prompt import POINTER, MemoryPrompt
+from langchain_nanomem.windows import inner_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +67,7 @@ def _tools_of(model: Any) -> Sequence[Any]:
         tools: Sequence[Any] = getattr(model, "kwargs", {}).get("tools") or ()
         if tools:
             return tools
-        inner = (getattr(model, name, None) for name in ("bound", "runnable", "first"))
-        model = next((part for part in inner if part is not None), None)
+        model = inner_model(model)
     return ()
 
 

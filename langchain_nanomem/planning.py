@@ -9,7 +9,6 @@ from langchain_nanomem.answers import (
     MAX_MEMORY_CHARACTERS,
     SAVE_MEMORY,
     Answer,
-    Call,
     Prompt,
     ask,
     build_prompt,
@@ -28,10 +27,13 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.conversation import Conversation
     from langchain_nanomem.memory_file import MemoryVersion
+    from langchain_nanomem.model_calls import Call, Reply
     from langchain_nanomem.tokens import TokenCounter
 
 _LEAST_ROOM_TOKENS = 400
 _LEAST_MEMORY_CHARACTERS = 4_000
+_MEMORY_SHARE = 10
+_TOLD_TOKENS = range(200, 4_000)
 _EXTRACT_SHARE = 6
 _EXTRACT_TOKENS = range(140, 1_000)
 
@@ -60,6 +62,24 @@ class Plan(NamedTuple):
         return next((time for i in places if (time := self.conversation.said_at(i))), None)
 
 
+class MemoryLimits(NamedTuple):
+    """How long a memory may become."""
+
+    told_tokens: int
+    """What the model is told."""
+    most_characters: int
+    """What of its answer is kept at most."""
+
+    @classmethod
+    def within(cls, budget_tokens: int, told_tokens: int | None) -> MemoryLimits:
+        """Those for prompts of this size; None: what the model is told is a share of it."""
+        if told_tokens is None:
+            share = budget_tokens // _MEMORY_SHARE
+            told_tokens = min(max(share, _TOLD_TOKENS.start), _TOLD_TOKENS.stop)
+        most = min(max(budget_tokens * 5 // 2, _LEAST_MEMORY_CHARACTERS), MAX_MEMORY_CHARACTERS)
+        return cls(told_tokens, most)
+
+
 class Planner:
     """Makes plans that fit into the model's window.
 
@@ -67,12 +87,16 @@ class Planner:
         counter: Counts what the model is shown.
         budget_tokens: The largest prompt that it takes.
         prompt: How it is asked.
+        limits: How long a memory may become.
     """
 
-    def __init__(self, counter: TokenCounter, budget_tokens: int, prompt: Prompt) -> None:
+    def __init__(
+        self, counter: TokenCounter, budget_tokens: int, prompt: Prompt, limits: MemoryLimits
+    ) -> None:
         self._counter = counter
         self._budget = budget_tokens
         self._prompt = prompt
+        self._limits = limits
 
     def plan(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
         """As much of what lies before `boundary` as can be shown at once.
@@ -103,14 +127,23 @@ class Planner:
 
     def question(self, plan: Plan) -> list[BaseMessage]:
         """What the model is asked."""
-        return build_prompt(self._prompt, plan.memory.text, plan.shown)
+        return self._asking(plan.memory.text, plan.shown)
 
-    def ask(
-        self, model: BaseChatModel, plan: Plan
-    ) -> Generator[Call, BaseMessage | Exception, Answer]:
+    @property
+    def question_tokens(self) -> int:
+        """The tokens of a question without memory and conversation."""
+        return self._counter(self._asking("", "")) + self._counter.count_tools([SAVE_MEMORY])
+
+    def _asking(self, memory: str, shown: str) -> list[BaseMessage]:
+        tokens, most = self._counter.count_text(memory), self._limits.told_tokens
+        limit = f"memory_update may have about {most} tokens ({most * 3 // 4} English words)."
+        if tokens > most:
+            limit += f" The current memory has {tokens}: merge, and leave out what matters least."
+        return build_prompt(self._prompt, memory, shown, limit=limit)
+
+    def ask(self, model: BaseChatModel, plan: Plan) -> Generator[Call, Reply, Answer]:
         """Ask a model; see `answers.ask`. A memory that would fill its window is cut."""
-        most = min(max(self._budget * 5 // 2, _LEAST_MEMORY_CHARACTERS), MAX_MEMORY_CHARACTERS)
-        return ask(model, self.question(plan), most)
+        return ask(model, self.question(plan), self._limits.most_characters)
 
     def extract(self, plan: Plan) -> Answer:
         """An answer made without a model: the sentences that say most. The memory stays."""
@@ -126,7 +159,7 @@ class Planner:
         return Answer(f"[EXTRACTIVE] {text or 'nothing that could be put in a sentence'}", None)
 
     def _room_tokens(self, memory: str) -> int:
-        empty = build_prompt(self._prompt, memory, "")
+        empty = self._asking(memory, "")
         room = self._budget - self._counter(empty) - self._counter.count_tools([SAVE_MEMORY])
         memory_tokens = self._counter.count_text(memory)
         if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:

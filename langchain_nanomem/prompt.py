@@ -189,7 +189,7 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
     def build(self, conversation: Conversation) -> list[BaseMessage]:
         """The messages to send. Where they can't all fit, the oldest turns are left out."""
         count = self.consolidator.counter
-        given, window = _parted(conversation.window)
+        given, window = _parted(self.consolidator.window_of(conversation))
         room = self.consolidator.budget_tokens - self.consolidator.count_tools(self.tools)
         shown = least(window)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Address
     from langchain_nanomem.records import SessionRecords
 
-_VERSION = 2
+_VERSION = 3
 _Columns = list[list[Any]]
 
 

@@ -150,8 +150,16 @@ def valid_unicode(text: str) -> str:
     return text
 
 
-def shorten(text: str, max_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """`text`, or its head and its tail with a mark between them, within `max_tokens`."""
+def shorten(
+    text: str,
+    max_tokens: int,
+    count_tokens: Callable[[str], int],
+    remark: str = "the session has them",
+) -> str:
+    """`text`, or its head and its tail with a mark between them, within `max_tokens`.
+
+    The mark tells how many characters are left out, and the `remark`.
+    """
     total = count_tokens(text)
     if total <= max_tokens:
         return text
@@ -159,9 +167,7 @@ def shorten(text: str, max_tokens: int, count_tokens: Callable[[str], int]) -> s
     while True:
         head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
         left_out = len(text) - len(head) - len(tail)
-        short = (
-            f"{head}\n[... {left_out} characters left out here; the session has them ...]\n{tail}"
-        )
+        short = f"{head}\n[... {left_out} characters left out here; {remark} ...]\n{tail}"
         if kept < 2 or count_tokens(short) <= max_tokens:  # noqa: PLR2004 - nothing is left to cut
             return short
         kept = kept * 4 // 5

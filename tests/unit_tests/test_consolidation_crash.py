@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scripted import consolidate_in, consolidator_of, save_memory, talk
 
-from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.rounds import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
 
 KEY = "cli:user"
 TESTS = Path(__file__).parents[1]
@@ -76,7 +78,7 @@ PLACES = [
     (MemoryStore, "append_history", True),
     (MemoryStore, "replace_long_term", False),
     (MemoryStore, "replace_long_term", True),
-    (MemoryConsolidator, "_told", False),
+    (Rounds, "_told", False),
 ]
 PLACE_IDS = [f"{'after' if after else 'before'} {name}" for _, name, after in PLACES]
 

@@ -133,7 +133,7 @@ async def test_in_no_stream_mode(graph_of, mem, chat, model, is_async):
         for part in parts:
             seen.add(part[-2])
             assert found_in(part) == []
-    assert seen == set(MODES) - {"custom"}
+    assert seen == set(MODES)
     assert_kept_nowhere(mem, chat, model)
 
 

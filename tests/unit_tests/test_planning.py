@@ -13,7 +13,7 @@ from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS
 from langchain_nanomem.conversation import of_session
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.memory_file import MemoryVersion
-from langchain_nanomem.planning import Planner, _level
+from langchain_nanomem.planning import MemoryLimits, Planner, _level
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 
@@ -22,7 +22,7 @@ EMPTY = MemoryVersion("", "")
 
 
 def planner(budget=2_000, prompt=DEFAULT_INSTRUCTIONS):
-    return Planner(COUNTER, budget, prompt)
+    return Planner(COUNTER, budget, prompt, MemoryLimits.within(budget, None))
 
 
 def conversation(letters, *, words=0, pointer=0):

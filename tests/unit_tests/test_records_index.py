@@ -167,4 +167,4 @@ def test_it_grows_with_what_is_new(tmp_path, index):
     run(tmp_path, 120)
     journal = tmp_path / "sessions" / f"{STEM}.jsonl"
     assert index.stat().st_size < journal.stat().st_size / 5
-    assert json.loads(index.read_bytes()[16:])["v"] == 2
+    assert json.loads(index.read_bytes()[16:])["v"] == 3
