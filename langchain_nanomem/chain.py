@@ -179,8 +179,10 @@ class MemoryChain(Runnable[Any, Any]):
             yield part
 
     def _record(self, key: str, output: Any) -> None:
+        sessions = self.prompt.consolidator.sessions
         if output is not None:
-            self.prompt.consolidator.sessions.append_messages(key, _said(output))
+            sessions.append_messages(key, _said(output))
+            self.prompt.defer(of_session(sessions.get_or_create(key)))
 
 
 def _asked(given: Any) -> list[BaseMessage]:

@@ -17,13 +17,13 @@ from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.memory_view import MemoryView
 from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter
 from langchain_nanomem.model_calls import CircuitBreaker, ModelCaller
+from langchain_nanomem.model_facts import WindowOptions, max_input_tokens, own_budget
 from langchain_nanomem.planning import MemoryLimits, Planner
 from langchain_nanomem.policy import ConsolidationPolicy, FixedRatioPolicy, Thresholds
 from langchain_nanomem.rounds import Busy, Consolidation, RoundLimits, Rounds, opened
 from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.window import is_user
-from langchain_nanomem.windows import WindowOptions, max_input_tokens, own_budget
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -383,6 +383,10 @@ class MemoryConsolidator:
     def is_busy(self, key: str) -> bool:
         """Whether a session is being consolidated by this consolidator just now."""
         return key in self._busy
+
+    def note_sent(self, key: str) -> None:
+        """Note that a model is sent a prompt of a session; for whoever builds prompts."""
+        self._meter.note_sent(key, is_busy=self.is_busy(key))
 
     def close(self, timeout_seconds: float | None = 10.0) -> bool:
         """Wait for what was deferred.

@@ -54,6 +54,14 @@ class PromptMeter:
         self.memory = memory
         self._sessions = sessions
         self._max_result = max_tool_result_tokens
+        self._unsure: set[str] = set()
+
+    def note_sent(self, key: str, *, is_busy: bool) -> None:
+        """Note that a prompt of a session is sent, while that is being consolidated or not.
+
+        What the provider tells of one that was sent meanwhile says nothing of the next.
+        """
+        (self._unsure.add if is_busy else self._unsure.discard)(key)
 
     def window(self, conversation: Conversation) -> Window:
         """The live window as it is shown."""
@@ -103,6 +111,8 @@ class PromptMeter:
         return int(usage["input_tokens"]) + self.counter(shown[place:])
 
     def _is_since_consolidation(self, conversation: Conversation, answer: BaseMessage) -> bool:
+        if conversation.key in self._unsure:
+            return False
         with self._sessions.reading(conversation.key) as records:
             number = records.message_ids.get(answer.id or "")
             address = records.elements.addresses.get(-1 if number is None else number)

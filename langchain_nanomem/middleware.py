@@ -28,7 +28,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from langgraph.runtime import Runtime
 
@@ -62,13 +62,20 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
 
     Args:
         consolidator: What keeps the window small, and knows the memory.
+        cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
     """
 
     state_schema = MemoryAgentState
 
-    def __init__(self, consolidator: MemoryConsolidator) -> None:
+    def __init__(
+        self,
+        consolidator: MemoryConsolidator,
+        *,
+        cache_control: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.consolidator = consolidator
+        self.cache_control = cache_control
 
     @override
     def wrap_model_call(
@@ -77,6 +84,7 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         prompt = self._prompt(request)
         conversation = prompt.conversation(_given(request), get_config())
         response = prompt.answer(conversation, lambda sent: handler(_sending(request, sent)))
+        prompt.defer(conversation, response.result)
         return _extended(conversation, response)
 
     @override
@@ -87,6 +95,7 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         conversation = await asyncio.to_thread(prompt.conversation, _given(request), config)
         call = lambda sent: handler(_sending(request, sent))  # noqa: E731
         response = await prompt.aanswer(conversation, call)
+        await asyncio.to_thread(prompt.defer, conversation, response.result)
         return _extended(conversation, response)
 
     @override
@@ -100,7 +109,10 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
 
     def _prompt(self, request: Request) -> MemoryPrompt:
         return MemoryPrompt(
-            self.consolidator, system_prompt=request.system_message, tools=request.tools
+            self.consolidator.for_model(request.model),
+            system_prompt=request.system_message,
+            tools=request.tools,
+            cache_control=self.cache_control,
         )
 
 

@@ -13,12 +13,14 @@ from langchain_nanomem.consolidation import MemoryConsolidator
 from langchain_nanomem.history import NanomemChatMessageHistory
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.tools import create_search_memory_tool
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
@@ -44,6 +46,8 @@ class Nanomem:
             of it, where `node` or the middleware is given one that it knows; else of `model`;
             else 65,536.
         system_prompt: Stands in front of the memory, in `prompt` and in `node`.
+        cache_control: The mark of a provider that wants to be told what to cache; see
+            `MemoryPrompt`.
         options: More of `MemoryConsolidator`.
 
     Raises:
@@ -55,7 +59,7 @@ class Nanomem:
     consolidator: MemoryConsolidator
     """What keeps prompts within the window."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are options with a default
         self,
         workspace: str | os.PathLike[str],
         *,
@@ -63,6 +67,7 @@ class Nanomem:
         scope: ScopeRule = None,
         context_window_tokens: int | None = None,
         system_prompt: str | SystemMessage | None = None,
+        cache_control: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if "://" in str(workspace):
@@ -72,6 +77,7 @@ class Nanomem:
             )
         self._workspace = workspace
         self._system_prompt = system_prompt
+        self._cache_control = cache_control
         self.sessions = SessionManager(workspace)
         self.consolidator = MemoryConsolidator(
             self.sessions,
@@ -121,7 +127,15 @@ class Nanomem:
     @property
     def prompt(self) -> MemoryPrompt:
         """For a chain (``memory.prompt | model``), or a model node of your own."""
-        return MemoryPrompt(self.consolidator, system_prompt=self._system_prompt)
+        return self._prompt_for(None)
+
+    def _prompt_for(self, model: Any) -> MemoryPrompt:
+        return MemoryPrompt(
+            self.consolidator.for_model(model),
+            system_prompt=self._system_prompt,
+            tools=bound_tools(model),
+            cache_control=self._cache_control,
+        )
 
     def wrap(self, chain: RunnableLike[Any, Any]) -> MemoryChain:
         """A chain with this memory, for what is new in a conversation: see `MemoryChain`.
@@ -129,7 +143,8 @@ class Nanomem:
         Args:
             chain: A model, or anything from messages to an answer.
         """
-        return MemoryChain(self.prompt, coerce_to_runnable(chain))
+        bound: Runnable[Any, Any] = coerce_to_runnable(chain)
+        return MemoryChain(self._prompt_for(bound), bound)
 
     def history(self, session_id: str) -> NanomemChatMessageHistory:
         """For ``RunnableWithMessageHistory(memory.prompt | model, memory.history)``."""
@@ -137,7 +152,12 @@ class Nanomem:
 
     def node(self, model: Runnable[Any, Any] | None = None) -> Runnable[Any, dict[str, Any]]:
         """For ``StateGraph.add_node``: see `create_memory_node`."""
-        return create_memory_node(self.consolidator, model=model, system_prompt=self._system_prompt)
+        return create_memory_node(
+            self.consolidator,
+            model=model,
+            system_prompt=self._system_prompt,
+            cache_control=self._cache_control,
+        )
 
     def middleware(self) -> NanomemMiddleware:
         """For ``create_agent(middleware=[...])``: see `NanomemMiddleware`.
@@ -147,7 +167,7 @@ class Nanomem:
         """
         from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415 - an extra
 
-        return NanomemMiddleware(self.consolidator)
+        return NanomemMiddleware(self.consolidator, cache_control=self._cache_control)
 
     def tools(self) -> list[BaseTool]:
         """For the agent: a tool that searches its past."""

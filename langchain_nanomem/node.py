@@ -11,11 +11,11 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph import MessagesState
 
+from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.prompt import POINTER, MemoryPrompt
-from langchain_nanomem.windows import inner_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from langchain_core.messages import SystemMessage
 
@@ -40,13 +40,14 @@ def create_memory_node(
     *,
     model: Runnable[Any, Any] | None = None,
     system_prompt: str | SystemMessage | None = None,
+    cache_control: Mapping[str, Any] | None = None,
 ) -> Runnable[Any, dict[str, Any]]:
     """A node for `StateGraph.add_node`, for both `invoke` and `ainvoke`.
 
     With a model it consolidates where the prompt is at or over the budget, calls the model
     with system prompt, memory and live window, and returns the answer. Without one it only
-    consolidates: put it before a model node of your own that uses `MemoryPrompt`, or after it,
-    so that the user does not wait.
+    consolidates: put it before a model node of your own that uses `MemoryPrompt`, or after it.
+    With a consolidator that defers, both return at once, and nobody waits.
 
     The state's messages are not changed. The pointer is kept in the state where that has the
     field of `MemoryState`; else it is found again in the session's records.
@@ -55,20 +56,16 @@ def create_memory_node(
         consolidator: What keeps the window small, and knows the memory.
         model: A chat model, with its tools bound if it has any.
         system_prompt: Stands in front of the memory.
+        cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
     """
-    prompt = MemoryPrompt(consolidator, system_prompt=system_prompt, tools=_tools_of(model))
+    prompt = MemoryPrompt(
+        consolidator.for_model(model),
+        system_prompt=system_prompt,
+        tools=bound_tools(model),
+        cache_control=cache_control,
+    )
     node = _MemoryNode(prompt, model)
     return RunnableLambda(node.invoke, node.ainvoke, name="memory")
-
-
-def _tools_of(model: Any) -> Sequence[Any]:
-    """The tools bound to a model, also to one with fallbacks, or before a parser."""
-    while model is not None:
-        tools: Sequence[Any] = getattr(model, "kwargs", {}).get("tools") or ()
-        if tools:
-            return tools
-        model = inner_model(model)
-    return ()
 
 
 class _MemoryNode:
@@ -79,7 +76,8 @@ class _MemoryNode:
     def invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = self._prompt.conversation(state, config)
         if self._model is None:
-            self._prompt.consolidate(conversation)
+            if not self._prompt.defer(conversation):
+                self._prompt.consolidate(conversation)
             return pointer_of(conversation)
         answer = self._prompt.answer(conversation, partial(self._model.invoke, config=config))
         return self._answered(conversation, answer)
@@ -87,7 +85,8 @@ class _MemoryNode:
     async def ainvoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = await asyncio.to_thread(self._prompt.conversation, state, config)
         if self._model is None:
-            await self._prompt.aconsolidate(conversation)
+            if not await asyncio.to_thread(self._prompt.defer, conversation):
+                await self._prompt.aconsolidate(conversation)
             return pointer_of(conversation)
         call = partial(self._model.ainvoke, config=config)
         answer = await self._prompt.aanswer(conversation, call)
@@ -103,6 +102,7 @@ class _MemoryNode:
             own_writer = records.is_thread
         if not own_writer:
             sessions.record_messages(conversation.key, [message])
+        self._prompt.defer(conversation, [message])
         return {"messages": [message], **pointer_of(conversation)}
 
 

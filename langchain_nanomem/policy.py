@@ -10,8 +10,8 @@ _ENTRY_TOKENS = 150
 """About what an entry for HISTORY.md takes."""
 _FIRST_MEMORY_TOKENS = 200
 """About what a memory takes that there is none of yet."""
-_MOST_OFTEN = 8
-"""The distance is never below this part of the room: else it would run at every turn."""
+_LEAST_TURNS = 2
+"""The distance is never below so many turns: else it would run at every turn."""
 
 
 class Situation(Protocol):
@@ -166,5 +166,5 @@ class CostAwarePolicy:
         distance = min(max(best, 2 * (mean - keep)), room - keep)
         if self.mean_tokens and keep + distance / 2 < mean:  # only a shorter saw is so high
             distance = 2 * (room - mean)
-        distance = int(max(distance, room / _MOST_OFTEN))
+        distance = int(min(max(distance, _LEAST_TURNS * turn), room))
         return int(max(keep, min(mean - distance / 2, room - distance))), distance

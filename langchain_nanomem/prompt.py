@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from langchain_core.exceptions import ContextOverflowError
@@ -58,6 +59,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         consolidator: What keeps the window small, and knows the memory.
         system_prompt: Stands in front.
         tools: What the model is given; they count.
+        cache_control: The mark of a provider that wants to be told what to cache, such as
+            ``{"type": "ephemeral"}``. It is put before the memory and behind it. None: none.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         *,
         system_prompt: str | SystemMessage | None = None,
         tools: Sequence[Any] = (),
+        cache_control: Mapping[str, Any] | None = None,
     ) -> None:
         self.consolidator = consolidator
         self.system_prompt = system_prompt
         self.tools = tools
+        self.cache_control = cache_control
 
     @override
     def invoke(
@@ -167,6 +172,21 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         """`consolidate`, with the model called asynchronously."""
         await self.consolidator.amaybe_consolidate_by_tokens(conversation, **self._rest)
 
+    def defer(self, conversation: Conversation, answers: Sequence[BaseMessage] = ()) -> bool:
+        """Consolidate behind the answer if it is nearly due, and if that is how it is to be done.
+
+        Args:
+            conversation: What the model was asked.
+            answers: What it said.
+
+        Returns:
+            Whether that is how it is to be done.
+        """
+        if self.consolidator.deferred:
+            messages = [*conversation.messages, *answers]
+            self.consolidator.defer(replace(conversation, messages=messages), **self._rest)
+        return self.consolidator.deferred
+
     def relieve(self, conversation: Conversation, refused: ContextOverflowError) -> None:
         """Consolidate half of a prompt that the provider refused.
 
@@ -197,7 +217,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
             return count([*with_memory(given, self.system_prompt, block), *shown]) <= room
 
         block = self.consolidator.memory_block(conversation.scope, fits)
-        system = with_memory(given, self.system_prompt, block)
+        system = with_memory(given, self.system_prompt, block, self.cache_control)
+        self.consolidator.note_sent(conversation.key)
         return unnamed(_fitted(system, window, room, count))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
@@ -16,7 +16,7 @@ from langchain_nanomem.session import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
@@ -79,25 +79,50 @@ def live_window(messages: Sequence[BaseMessage], pointer: int, *, template: int 
 
 
 def with_memory(
-    system: Sequence[BaseMessage], system_prompt: str | SystemMessage | None, block: str
+    system: Sequence[BaseMessage],
+    system_prompt: str | SystemMessage | None,
+    block: str,
+    cache_control: Mapping[str, Any] | None = None,
 ) -> list[BaseMessage]:
     """The system messages of a prompt, with the memory block at the end of the last of them.
 
     There, a change of memory leaves all that stands before it in the provider's cache.
+
+    Args:
+        system: The system messages of the conversation.
+        system_prompt: Stands before them.
+        block: The memory; "" for none.
+        cache_control: What marks the ends of what is to be cached, for providers that want it:
+            before the memory, and behind it. None: no marks.
     """
     first = [SystemMessage(system_prompt)] if isinstance(system_prompt, str) else [system_prompt]
     messages: list[BaseMessage] = [m for m in [*first, *system] if m is not None and m.content]
-    if not block:
-        return messages
-    if not messages:
-        return [SystemMessage(block)]
-    last, content = messages[-1], messages[-1].content
-    longer = (
-        f"{content}\n\n{block}"
-        if isinstance(content, str)
-        else [*content, {"type": "text", "text": block}]
-    )
-    return [*messages[:-1], last.model_copy(update={"content": longer})]
+    if not messages and not block:
+        return []
+    *before, last = messages or [SystemMessage("")]
+    content = _joined(last.content, block, cache_control)
+    return [*before, last.model_copy(update={"content": content})]
+
+
+def _joined(content: Any, block: str, cache_control: Mapping[str, Any] | None) -> Any:
+    """The content of a system message, and the memory behind it."""
+    if isinstance(content, str) and cache_control is None:
+        return "\n\n".join(text for text in (content, block) if text)
+    blocks = [content] if isinstance(content, str) else content
+    memory = [{"type": "text", "text": block}] if block else []
+    if cache_control is None:
+        return [*blocks, *memory]
+    return [*_marked(blocks, cache_control), *_marked(memory, cache_control)]
+
+
+def _marked(blocks: list[Any], cache_control: Mapping[str, Any]) -> list[Any]:
+    """Blocks of content, the last one with the mark unless it has one."""
+    filled = [block for block in blocks if block]
+    if not filled:
+        return []
+    *before, last = filled
+    block = {"type": "text", "text": last} if isinstance(last, str) else last
+    return [*before, {"cache_control": dict(cache_control), **block}]
 
 
 def leading_system(messages: Sequence[BaseMessage]) -> int:

@@ -64,7 +64,7 @@ ORDER = [
     "memory_view",
     "policy",
     "meter",
-    "windows",
+    "model_facts",
     "goals",
     "driving",
     "rounds",

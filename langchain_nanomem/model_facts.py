@@ -1,8 +1,11 @@
-"""How large the windows of models are, and what of them is left for a prompt."""
+"""What is known of a model: its window, what of that is left for a prompt, its tools."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_WINDOW_TOKENS = 65_536
 """The window of a model of which nothing is known."""
@@ -73,3 +76,13 @@ def inner_model(model: Any) -> Any:
     """What is inside of a runnable that wraps a model; None where nothing is."""
     inner = (getattr(model, name, None) for name in ("bound", "runnable", "first"))
     return next((part for part in inner if part is not None), None)
+
+
+def bound_tools(model: Any) -> Sequence[Any]:
+    """The tools bound to a model, also to one with fallbacks, or before a parser."""
+    while model is not None:
+        tools: Sequence[Any] = getattr(model, "kwargs", {}).get("tools") or ()
+        if tools:
+            return tools
+        model = inner_model(model)
+    return ()
