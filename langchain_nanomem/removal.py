@@ -109,9 +109,9 @@ class RemovingSaver(ThreadedSaver):
         """Remove checkpoints that are no longer needed, and give their space back.
 
         What the session shows stays: the newest state's messages, what was trimmed from it, and
-        those from before the graph. Messages go that are in no checkpoint any more, since they were edited or removed
-        from the state. Pending writes, interrupts too, stay with their checkpoint. A parent
-        stays named, though it be gone.
+        those from before the graph. Messages go that are in no checkpoint any more, since they
+        were edited or removed from the state. Pending writes, interrupts too, stay with their
+        checkpoint. A parent stays named, though it be gone.
 
         Args:
             thread_ids: The threads; missing ones are passed over.
