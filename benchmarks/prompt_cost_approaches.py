@@ -253,6 +253,16 @@ def _ours_cheap(parts: Parts) -> Any:
     return _ours(parts, policy=CostAwarePolicy(keep_tokens=200, mean_tokens=mean))
 
 
+def _ours_fixed_in_place(parts: Parts) -> Any:
+    return _ours(parts, consolidation_ratio=parts.setting.knob, reuse_prompt=True)
+
+
+def _ours_cheap_in_place(parts: Parts) -> Any:
+    mean = int(parts.setting.budget_tokens * parts.setting.knob)
+    policy = CostAwarePolicy(keep_tokens=200, mean_tokens=mean)
+    return _ours(parts, policy=policy, reuse_prompt=True)
+
+
 APPROACHES = [
     Approach("everything", _everything, "nothing", 1.0, (1.0,)),
     Approach("trim_messages", _trim, "share of the budget", 1.0, (0.3, 0.45, 0.6, 0.8, 1.0)),
@@ -264,6 +274,8 @@ APPROACHES = [
     Approach("deepagents, factory", _deepagents_factory, "window", 1.0, (0.4, 0.55, 0.7, 0.85, 1.0)),
     Approach("ours, fixed", _ours_fixed, "consolidation_ratio", 0.5, (0.35, 0.45, 0.5, 0.65, 0.8), keeps_all=True),
     Approach("ours, cost-aware", _ours_cheap, "mean_tokens", 0.0, (0.0, 0.35, 0.45, 0.55, 0.65), keeps_all=True),
+    Approach("ours, fixed, prompt reused", _ours_fixed_in_place, "consolidation_ratio", 0.5, (0.35, 0.45, 0.5, 0.65, 0.8), keeps_all=True),
+    Approach("ours, cost-aware, prompt reused", _ours_cheap_in_place, "mean_tokens", 0.0, (0.0, 0.35, 0.45, 0.55, 0.65), keeps_all=True),
 ]
 
 

@@ -116,11 +116,14 @@ class Summarizing(Recording):
 
     facts: list[tuple[str, str]]
     most_tokens: int
+    agent: Replaying
     written_tokens: int = 0
+    cached_tokens: int = 0
+    """What of the prompts the provider has cached of the agent's last prompt."""
     _known: dict[str, None] = PrivateAttr(default_factory=dict)
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self.bind(tools=list(tools), saves=True)
+        return self.bind(tools=list(tools), saves=kwargs.get("tool_choice") == "save_memory")
 
     def _generate(self, messages: Any, *args: Any, saves: bool = False, **kwargs: Any) -> Any:
         self._saves = saves
@@ -129,17 +132,20 @@ class Summarizing(Recording):
     _saves: bool = PrivateAttr(False)
 
     def _answer(self, prompt: Asked) -> AIMessage:
+        self.cached_tokens += prompt.cached_after(self.agent.prompts[-1])
         shown = html.unescape(prompt.text)
         for fact, source in self.facts:
             if source in shown:
                 self._known.setdefault(fact)
         text = _cut("\n".join(f"- {fact}" for fact in reversed(self._known)), self.most_tokens)
-        if not self._saves:
+        if not self._saves and "history_entry" not in prompt[-1][0]:
             self.written_tokens += COUNTER.count_text(text)
             return AIMessage(text)
         entry = _cut(" ".join(reversed(self._known)) or "They talked.", ENTRY_TOKENS)
         self.written_tokens += COUNTER.count_text(text) + COUNTER.count_text(entry)
         args = {"history_entry": entry, "memory_update": text}
+        if not self._saves:
+            return AIMessage(json.dumps(args))
         return AIMessage("", tool_calls=[{"name": "save_memory", "args": args, "id": "call"}])
 
 

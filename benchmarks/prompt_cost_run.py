@@ -38,6 +38,8 @@ class Measured:
     uncached: int
     summary_calls: int
     summary_input: int
+    summary_cached: int
+    """Of their input, what is in the provider's cache: a prefix of the agent's last prompt."""
     summary_output: int
     largest: int
     over_window: int
@@ -62,9 +64,9 @@ class Measured:
 
     def cost(self, output_price: float) -> float:
         """In uncached tokens of input."""
-        cached = self.prompts - self.uncached
-        summaries = self.summary_input + output_price * self.summary_output
-        return self.uncached + CACHED_PRICE * cached + summaries
+        cached = self.prompts - self.uncached + self.summary_cached
+        uncached = self.uncached + self.summary_input - self.summary_cached
+        return uncached + CACHED_PRICE * cached + output_price * self.summary_output
 
     def as_json(self) -> dict[str, Any]:
         """Its fields."""
@@ -75,9 +77,11 @@ def measure(approach: Approach, talk: Talk, setting: Setting) -> Measured:
     """Run a conversation through an approach."""
     with scratch() as place:
         replies = [reply for one in talk.exchanges for reply in one.replies]
+        agent = Replaying(replies=replies)
+        most = setting.budget_tokens // MEMORY_SHARE
         parts = Parts(
-            Replaying(replies=replies),
-            Summarizing(facts=talk.facts, most_tokens=setting.budget_tokens // MEMORY_SHARE),
+            agent,
+            Summarizing(facts=talk.facts, most_tokens=most, agent=agent),
             conversation_tools(talk),
             setting,
             Path(place),
@@ -118,6 +122,7 @@ def _measured(  # noqa: PLR0913 - what a run has left
         uncached=_uncached(prompts),
         summary_calls=len(summaries),
         summary_input=sum(prompt.tokens for prompt in summaries),
+        summary_cached=parts.summarizer.cached_tokens,
         summary_output=parts.summarizer.written_tokens,
         largest=max(prompt.tokens for prompt in prompts),
         over_window=sum(over),

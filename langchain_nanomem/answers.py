@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
@@ -44,9 +44,10 @@ people, projects, constraints), correct those that have changed, and state each 
 Leave out small talk and what only mattered at that moment. If nothing lasting was said, give \
 the current memory unchanged."""
 
-ANSWER_IN_JSON = HumanMessage(
+JSON_FORM = (
     'Answer with one JSON object and nothing else: {"history_entry": "...", "memory_update": "..."}'
 )
+ANSWER_IN_JSON = HumanMessage(JSON_FORM)
 """Stands behind a question that is asked without tools."""
 SAVE_MEMORY = {
     "type": "function",
@@ -158,6 +159,33 @@ def ask(
         elif (arguments := _arguments(reply)) is not None:
             return _checked(arguments, max_memory_characters)
     raise ConsolidationError("the model neither called save_memory nor gave its JSON") from problem
+
+
+def ask_behind(
+    model: BaseChatModel, messages: list[BaseMessage], tools: Sequence[Any], max_memory: int
+) -> Generator[Call, Reply, Answer | None]:
+    """Ask once, for JSON, with the tools that a conversation was held with.
+
+    Args:
+        model: The chat model.
+        messages: The conversation, and the question.
+        tools: What the model was given in it; they belong to what a provider has cached.
+        max_memory: How many characters a memory may have.
+
+    Returns:
+        None where the model answered something else, or the provider refused the request.
+
+    Raises:
+        ConsolidationError: The model failed, or its answer can't be kept.
+    """
+    reply = yield Call(model.bind_tools(tools) if tools else model, messages)
+    if isinstance(reply, Exception):
+        if _is_refusal(reply):
+            return None
+        raise ConsolidationError(f"the model failed: {reply!r}") from reply
+    _check_finish(reply)
+    arguments = _json_in(content_text(reply.content))
+    return None if arguments is None else _checked(arguments, max_memory)
 
 
 def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> Iterator[Call]:

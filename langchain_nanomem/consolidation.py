@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -13,6 +13,7 @@ from langchain_nanomem.applying import Applier
 from langchain_nanomem.deferred import DeferredWork
 from langchain_nanomem.driving import Steps, adrive, drive
 from langchain_nanomem.goals import EVERYTHING_TOKENS, AllButTheLast, Halved, WithinThresholds
+from langchain_nanomem.in_place import InPlace
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.memory_view import MemoryView
 from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 Tools = Sequence[Any]
 Due = Steps[list[Consolidation]]
 _LEAST_RESULT_TOKENS = 100
+_ENTRY_TOKENS = 600
+"""More than an entry for HISTORY.md takes, and the JSON around an answer."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,16 @@ class MemoryConsolidator:
         token_counter: Counts a list of messages; used as it is. By default `TokenCounter`.
         prompt: Instructions in place of the built-in ones; or a function from the current memory
             and the conversation, both texts, to the messages that are sent.
+        reuse_prompt: Whether `model` is the very model that converses, and is asked behind the
+            conversation as it stands in the prompt: then what it reads for a consolidation is
+            in the provider's cache. It is asked in the usual way where that doesn't fit, or
+            gives no such answer.
         consolidation_window_tokens: The window of `model`, where that is another model than the
             one that converses. None: what LangChain knows of it, else that one's.
         max_memory_tokens: What the model is told that MEMORY.md may have. By default a tenth of
             the budget, but 200 at least and 4,000 at most.
+        cache_control: The mark of a provider that wants to be told what to cache, such as
+            ``{"type": "ephemeral"}``: it is put before the memory and behind it. None: none.
         max_tool_result_tokens: A prompt shows at most so many of a tool result that a model has
             answered: its head and its tail, with a mark that says how to get the rest. The
             session has all of it. None: prompts do, too.
@@ -140,8 +149,10 @@ class MemoryConsolidator:
         scope: ScopeRule = None,
         token_counter: Callable[[Sequence[BaseMessage]], int] | None = None,
         prompt: Prompt = DEFAULT_INSTRUCTIONS,
+        reuse_prompt: bool = False,
         consolidation_window_tokens: int | None = None,
         max_memory_tokens: int | None = None,
+        cache_control: Mapping[str, Any] | None = None,
         max_tool_result_tokens: int | None = None,
         timeout_seconds: float | None = 120.0,
         retries: int = 0,
@@ -163,12 +174,14 @@ class MemoryConsolidator:
         fixed = FixedRatioPolicy(consolidation_ratio)
         self.policy, self._ratio = policy or fixed, fixed.ratio
         self.deferred = deferred
+        self.cache_control = cache_control
         self.counter = token_counter or TokenCounter()
         self._scope_rule = scope
         self._window = WindowOptions(
             context_window_tokens, max_completion_tokens, safety_margin_tokens
         )
         self._own_window_tokens = consolidation_window_tokens
+        self._reuse_prompt = reuse_prompt and not callable(prompt)
         self._prompt = prompt
         self._max_memory_tokens = max_memory_tokens
         self._max_result_tokens = max_tool_result_tokens
@@ -377,7 +390,7 @@ class MemoryConsolidator:
         goal = self._within(session, around, ahead=ahead)
         if self.model is None or goal.excess(begun=False) <= 0:
             return False
-        steps = partial(self._rounds.steps, session, goal)
+        steps = partial(self._rounds.steps, session, goal, around)
         return self._behind.submit(session.key, lambda: drive(steps()))
 
     def is_busy(self, key: str) -> bool:
@@ -425,6 +438,7 @@ class MemoryConsolidator:
             pick=self._picked,
             meter=self._meter,
             planner=self._planner,
+            in_place=self._in_place(),
             applier=Applier(self.sessions, self.memory_for),
             caller=ModelCaller(*self._calls, self._breaker, texts),
             busy=self._busy,
@@ -432,13 +446,22 @@ class MemoryConsolidator:
             on_consolidated=self._on_consolidated,
         )
 
+    def _in_place(self) -> InPlace | None:
+        """What asks behind the conversation, which may have the room that is kept for answers."""
+        if not self._reuse_prompt:
+            return None
+        window = self._window.window_tokens or self.budget_tokens
+        answer = self._planner.limits.told_tokens + _ENTRY_TOKENS
+        most = max(self.budget_tokens, window * 31 // 32 - answer)
+        return InPlace(self._planner, self._meter, self._prompt, most, self.cache_control)
+
     def _due(self, session: Session | Conversation, around: Around) -> Due:
-        return self._rounds.steps(session, self._within(session, around))
+        return self._rounds.steps(session, self._within(session, around), around)
 
     def _half(self, session: Session | Conversation, around: Around) -> Due:
         target = lambda: self._thresholds(session, around).target_tokens  # noqa: E731
         goal = Halved(self._estimate(session, around), target)
-        return self._rounds.steps(session, goal, strict=True)
+        return self._rounds.steps(session, goal, around, strict=True)
 
     def _all_but_the_last(self, session: Session | Conversation) -> Due:
         goal = AllButTheLast(
@@ -482,6 +505,7 @@ class MemoryConsolidator:
             around,
             budget_tokens=self.budget_tokens,
             planner=self._planner,
+            reuses_prompt=self._reuse_prompt,
         )
         return self.policy.thresholds(situation)
 

@@ -132,7 +132,7 @@ class PromptMeter:
 class MeasuredSituation:
     """What a prompt is made of, counted when it is asked for; see `policy.Situation`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it is put together at one place
         self,
         meter: PromptMeter,
         conversation: Conversation,
@@ -140,8 +140,10 @@ class MeasuredSituation:
         *,
         budget_tokens: int,
         planner: Planner,
+        reuses_prompt: bool,
     ) -> None:
         self.budget_tokens = budget_tokens
+        self.reuses_prompt = reuses_prompt
         self._meter, self._conversation, self._around = meter, conversation, around
         self._planner = planner
 
@@ -179,6 +181,8 @@ class MeasuredSituation:
     @cached_property
     def range_tokens(self) -> int:
         """How much of the conversation, about, one call of the consolidating model can read."""
+        if self.reuses_prompt:
+            return self.budget_tokens
         most = self._planner.most_shown_tokens - self.memory_tokens
         stamped = self.live_tokens + _STAMP_TOKENS * len(self._live)
         return max(most, 0) * self.live_tokens // max(stamped, 1)

@@ -29,7 +29,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from langgraph.runtime import Runtime
 
@@ -63,7 +63,6 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
 
     Args:
         consolidator: What keeps the window small, and knows the memory.
-        cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
         trim_state: Whether messages that are in memory are removed from the agent's state too;
             see `create_memory_node`.
     """
@@ -74,12 +73,10 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         self,
         consolidator: MemoryConsolidator,
         *,
-        cache_control: Mapping[str, Any] | None = None,
         trim_state: bool = False,
     ) -> None:
         super().__init__()
         self.consolidator = consolidator
-        self.cache_control = cache_control
         self.trim_state = trim_state
 
     @override
@@ -125,7 +122,6 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
             self.consolidator.for_model(request.model),
             system_prompt=request.system_message,
             tools=request.tools,
-            cache_control=self.cache_control,
         )
 
 

@@ -20,7 +20,6 @@ from langchain_nanomem.tools import create_search_memory_tool
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
@@ -46,8 +45,6 @@ class Nanomem:
             of it, where `node` or the middleware is given one that it knows; else of `model`;
             else 65,536.
         system_prompt: Stands in front of the memory, in `prompt` and in `node`.
-        cache_control: The mark of a provider that wants to be told what to cache; see
-            `MemoryPrompt`.
         options: More of `MemoryConsolidator`.
 
     Raises:
@@ -59,7 +56,7 @@ class Nanomem:
     consolidator: MemoryConsolidator
     """What keeps prompts within the window."""
 
-    def __init__(  # noqa: PLR0913 - all but the first are options with a default
+    def __init__(
         self,
         workspace: str | os.PathLike[str],
         *,
@@ -67,7 +64,6 @@ class Nanomem:
         scope: ScopeRule = None,
         context_window_tokens: int | None = None,
         system_prompt: str | SystemMessage | None = None,
-        cache_control: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if "://" in str(workspace):
@@ -77,7 +73,6 @@ class Nanomem:
             )
         self._workspace = workspace
         self._system_prompt = system_prompt
-        self._cache_control = cache_control
         self.sessions = SessionManager(workspace)
         self.consolidator = MemoryConsolidator(
             self.sessions,
@@ -134,7 +129,6 @@ class Nanomem:
             self.consolidator.for_model(model),
             system_prompt=self._system_prompt,
             tools=bound_tools(model),
-            cache_control=self._cache_control,
         )
 
     def wrap(self, chain: RunnableLike[Any, Any]) -> MemoryChain:
@@ -158,7 +152,6 @@ class Nanomem:
             self.consolidator,
             model=model,
             system_prompt=self._system_prompt,
-            cache_control=self._cache_control,
             trim_state=trim_state,
         )
 
@@ -170,9 +163,7 @@ class Nanomem:
         """
         from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415 - an extra
 
-        return NanomemMiddleware(
-            self.consolidator, cache_control=self._cache_control, trim_state=trim_state
-        )
+        return NanomemMiddleware(self.consolidator, trim_state=trim_state)
 
     def tools(self) -> list[BaseTool]:
         """For the agent: a tool that searches its past."""

@@ -16,8 +16,6 @@ from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.prompt import MemoryPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from langchain_core.messages import SystemMessage
 
     from langchain_nanomem.consolidation import MemoryConsolidator
@@ -41,7 +39,6 @@ def create_memory_node(
     *,
     model: Runnable[Any, Any] | None = None,
     system_prompt: str | SystemMessage | None = None,
-    cache_control: Mapping[str, Any] | None = None,
     trim_state: bool = False,
 ) -> Runnable[Any, dict[str, Any]]:
     """A node for `StateGraph.add_node`, for both `invoke` and `ainvoke`.
@@ -58,7 +55,6 @@ def create_memory_node(
         consolidator: What keeps the window small, and knows the memory.
         model: A chat model, with its tools bound if it has any.
         system_prompt: Stands in front of the memory.
-        cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
         trim_state: Whether messages that are in memory are removed from the state too, which
             keeps a long thread as fast as a new one. They stay in the session, and a search
             finds them. The state must have the field of `MemoryState`, and in a step one node
@@ -68,7 +64,6 @@ def create_memory_node(
         consolidator.for_model(model),
         system_prompt=system_prompt,
         tools=bound_tools(model),
-        cache_control=cache_control,
     )
     node = _MemoryNode(prompt, model, trim_state=trim_state)
     return RunnableLambda(node.invoke, node.ainvoke, name="memory")

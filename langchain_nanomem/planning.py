@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_nanomem.answers import (
     ANSWER_IN_JSON,
@@ -20,7 +20,7 @@ from langchain_nanomem.rendering import content_text, render_message, shorten, s
 from langchain_nanomem.window import cuts, message_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from datetime import datetime
 
     from langchain_core.language_models import BaseChatModel
@@ -52,6 +52,10 @@ class Plan(NamedTuple):
     """The text of it that the model is shown."""
     memory: MemoryVersion
     """The memory that it is shown, and that its answer is to replace."""
+    sent: list[BaseMessage] = []  # noqa: RUF012 - a field of a tuple
+    """What the model is sent, where that is the conversation itself; see `in_place`."""
+    tools: Sequence[Any] = ()
+    """With which tools."""
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -99,7 +103,7 @@ class Planner:
         self._counter = counter
         self._budget = budget_tokens
         self._prompt = prompt
-        self._limits = limits
+        self.limits = limits
 
     def plan(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
         """As much of what lies before `boundary` as can be shown at once.
@@ -144,15 +148,19 @@ class Planner:
         return self._budget - self.question_tokens - in_json
 
     def _asking(self, memory: str, shown: str) -> list[BaseMessage]:
-        tokens, most = self._counter.count_text(memory), self._limits.told_tokens
+        return build_prompt(self._prompt, memory, shown, limit=self.limit_text(memory))
+
+    def limit_text(self, memory: str) -> str:
+        """What a model is told of how long the memory may be, given the current one."""
+        tokens, most = self._counter.count_text(memory), self.limits.told_tokens
         limit = f"memory_update may have about {most} tokens ({most * 3 // 4} English words)."
         if tokens > most:
             limit += f" The current memory has {tokens}: merge, and leave out what matters least."
-        return build_prompt(self._prompt, memory, shown, limit=limit)
+        return limit
 
     def ask(self, model: BaseChatModel, plan: Plan) -> Generator[Call, Reply, Answer]:
         """Ask a model; see `answers.ask`. A memory that would fill its window is cut."""
-        return ask(model, self.question(plan), self._limits.most_characters)
+        return ask(model, self.question(plan), self.limits.most_characters)
 
     def extract(self, plan: Plan) -> Answer:
         """An answer made without a model: the sentences that say most. The memory stays."""

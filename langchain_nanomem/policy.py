@@ -53,6 +53,11 @@ class Situation(Protocol):
         ...
 
     @property
+    def reuses_prompt(self) -> bool:
+        """Whether a consolidation reads the prompt as it stands in the provider's cache."""
+        ...
+
+    @property
     def range_tokens(self) -> int:
         """How much of the conversation, about, one call of the consolidating model can read."""
         ...
@@ -155,7 +160,12 @@ class CostAwarePolicy:
     def _cheapest_distance(self, situation: Situation, growth: float) -> float:
         """The tokens from target to trigger that cost least; endless where the cache is free."""
         memory = situation.memory_tokens or _FIRST_MEMORY_TOKENS
-        asked = self.input_price * (situation.question_tokens + situation.memory_tokens)
+        asked = self.input_price * situation.question_tokens
+        if situation.reuses_prompt:
+            read = situation.fixed_tokens + situation.memory_tokens
+            asked += self.cached_input_price * read
+        else:
+            asked += self.input_price * situation.memory_tokens
         answered = self.output_price * (_ENTRY_TOKENS + memory)
         once_more = max(self.input_price - self.cached_input_price, 0) * (memory + self.keep_tokens)
         if not self.cached_input_price:

@@ -58,8 +58,6 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         consolidator: What keeps the window small, and knows the memory.
         system_prompt: Stands in front.
         tools: What the model is given; they count.
-        cache_control: The mark of a provider that wants to be told what to cache, such as
-            ``{"type": "ephemeral"}``. It is put before the memory and behind it. None: none.
     """
 
     def __init__(
@@ -68,12 +66,10 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         *,
         system_prompt: str | SystemMessage | None = None,
         tools: Sequence[Any] = (),
-        cache_control: Mapping[str, Any] | None = None,
     ) -> None:
         self.consolidator = consolidator
         self.system_prompt = system_prompt
         self.tools = tools
-        self.cache_control = cache_control
 
     @override
     def invoke(
@@ -216,7 +212,7 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
             return count([*with_memory(given, self.system_prompt, block), *shown]) <= room
 
         block = self.consolidator.memory_block(conversation.scope, fits)
-        system = with_memory(given, self.system_prompt, block, self.cache_control)
+        system = with_memory(given, self.system_prompt, block, self.consolidator.cache_control)
         self.consolidator.note_sent(conversation.key)
         return unnamed(_fitted(system, window, room, count))
 

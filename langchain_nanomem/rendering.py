@@ -54,9 +54,14 @@ def render_message(message: BaseMessage, said_at: datetime | None) -> str:
 
 def render_moment(moment: datetime | None) -> str:
     """Date, weekday and time, in UTC and English whatever the locale; "no date" for None."""
+    return "no date" if moment is None else f"{render_day(moment)} {moment:%H:%M}"
+
+
+def render_day(moment: datetime | None) -> str:
+    """Date and weekday, as `render_moment` gives them."""
     if moment is None:
         return "no date"
-    return f"{moment:%Y-%m-%d} {_WEEKDAYS[moment.weekday()]} {moment:%H:%M}"
+    return f"{moment:%Y-%m-%d} {_WEEKDAYS[moment.weekday()]}"
 
 
 def speaker_of(message: BaseMessage) -> str:

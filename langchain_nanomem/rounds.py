@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from langchain_nanomem.applying import Applier
     from langchain_nanomem.driving import Steps
     from langchain_nanomem.goals import Goal
-    from langchain_nanomem.meter import PromptMeter
+    from langchain_nanomem.in_place import InPlace
+    from langchain_nanomem.meter import Around, PromptMeter
     from langchain_nanomem.model_calls import ModelCaller
     from langchain_nanomem.planning import Plan, Planner
 
@@ -116,6 +117,7 @@ class Rounds:
         pick: Finds where a range ends that takes out so many tokens; None: nowhere.
         meter: Counts prompts.
         planner: Makes plans, and asks the model.
+        in_place: Makes plans that are asked behind the conversation itself; None: never.
         applier: Carries answers out.
         caller: Makes the model calls.
         busy: The sessions that are being consolidated.
@@ -130,6 +132,7 @@ class Rounds:
         pick: Callable[[Session | Conversation, int], tuple[int, int] | None],
         meter: PromptMeter,
         planner: Planner,
+        in_place: InPlace | None,
         applier: Applier,
         caller: ModelCaller,
         busy: Busy,
@@ -140,6 +143,7 @@ class Rounds:
         self._pick = pick
         self._meter = meter
         self._planner = planner
+        self._in_place = in_place
         self._applier = applier
         self._caller = caller
         self._busy = busy
@@ -147,13 +151,19 @@ class Rounds:
         self._on_consolidated = on_consolidated
 
     def steps(
-        self, session: Session | Conversation, goal: Goal, *, strict: bool = False
+        self,
+        session: Session | Conversation,
+        goal: Goal,
+        around: Around | None = None,
+        *,
+        strict: bool = False,
     ) -> Steps[list[Consolidation]]:
         """As many rounds as are due. Yields the model calls to make.
 
         Args:
             session: What is consolidated.
             goal: How far.
+            around: What else stands in the prompt; None where that is not known.
             strict: Whether to raise what keeps it from being done.
         """
         done: list[Consolidation] = []
@@ -164,7 +174,7 @@ class Rounds:
             excess = goal.excess(begun=False)
             while len(done) < self._limits.rounds:
                 before, boundary = goal.tokens, self.boundary(session, excess)
-                result = yield from self._round(session, boundary, strict=strict)
+                result = yield from self._round(session, boundary, around, strict=strict)
                 if result is None:
                     break
                 excess = goal.excess(begun=True)
@@ -183,7 +193,12 @@ class Rounds:
         return self._applier.settle(opened(session), strict=strict)
 
     def _round(
-        self, session: Session | Conversation, boundary: int | None, *, strict: bool
+        self,
+        session: Session | Conversation,
+        boundary: int | None,
+        around: Around | None,
+        *,
+        strict: bool,
     ) -> Steps[Consolidation | None]:
         """One range. None: there is none; or it failed, or someone else was faster."""
         if boundary is None:
@@ -197,7 +212,7 @@ class Rounds:
             logger.info("session %r: the model is out of reach; it is let alone", session.key)
             return None
         conversation = opened(session)
-        written = yield from self._written(conversation, boundary, strict=strict)
+        written = yield from self._written(conversation, boundary, around, strict=strict)
         record = None if written is None else self._applier.commit(*written)
         if written is None or record is None:
             return None
@@ -215,12 +230,12 @@ class Rounds:
         )
 
     def _written(
-        self, conversation: Conversation, boundary: int, *, strict: bool
+        self, conversation: Conversation, boundary: int, around: Around | None, *, strict: bool
     ) -> Steps[Written | None]:
         """What is to go into memory. None: the model failed, and the messages can wait."""
         spent = Spent()
         try:
-            return (yield from self._answer(conversation, boundary, spent))
+            return (yield from self._answer(conversation, boundary, around, spent))
         except ScopeError:
             raise
         except (OSError, NanomemError) as error:
@@ -232,22 +247,48 @@ class Rounds:
             plan = self._planner.raw(conversation, boundary, _NO_MEMORY)
             return Written(plan, "raw", Answer(f"[RAW]\n{plan.shown}", None), Spent())
 
-    def _answer(self, conversation: Conversation, boundary: int, spent: Spent) -> Steps[Written]:
+    def _answer(
+        self, conversation: Conversation, boundary: int, around: Around | None, spent: Spent
+    ) -> Steps[Written]:
         """An answer to the memory as it is when the answer comes.
 
         A person may have edited the memory while the model thought: then it is asked once more.
         """
         store, model = self._meter.memory.store(conversation.scope), self._model()
-        plan = self._planner.plan(conversation, boundary, store.read_version())
+        memory = store.read_version()
         if model is None or isinstance(model, str):
+            plan = self._planner.plan(conversation, boundary, memory)
             return Written(plan, "extractive", self._planner.extract(plan), spent)
-        answer = yield from self._asked(model, plan, spent)
-        current = store.read_version()
-        if answer.memory_update is not None and current.version != plan.memory.version:
-            first, plan = plan.memory, plan._replace(memory=current)
+        written = yield from self._answer_in_place(model, conversation, boundary, around, spent)
+        if written is None:
+            plan = self._planner.plan(conversation, boundary, memory)
             answer = yield from self._asked(model, plan, spent)
-            answer = _with_edits(answer, first.text, current.text)
-        return Written(plan, "model", answer, spent)
+            written = Written(plan, "model", answer, spent)
+        plan, current = written.plan, store.read_version()
+        if written.answer.memory_update is None or current.version == plan.memory.version:
+            return written
+        again = self._planner.plan(conversation, plan.end, current)
+        answer = yield from self._asked(model, again, spent)
+        merged = _with_edits(answer, plan.memory.text, current.text)
+        return Written(again, "model", merged, spent)
+
+    def _answer_in_place(
+        self,
+        model: BaseChatModel,
+        conversation: Conversation,
+        boundary: int,
+        around: Around | None,
+        spent: Spent,
+    ) -> Steps[Written | None]:
+        """The answer to a question behind the conversation; None where it can't be asked so."""
+        if self._in_place is None or around is None:
+            return None
+        memory = self._meter.memory.store(conversation.scope).read_version()
+        plan = self._in_place.plan(conversation, boundary, memory, around)
+        if plan is None:
+            return None
+        answer = yield from self._caller.through(self._in_place.ask(model, plan), spent)
+        return None if answer is None else Written(plan, "model", answer, spent)
 
     def _asked(self, model: BaseChatModel, plan: Plan, spent: Spent) -> Steps[Answer]:
         return self._caller.through(self._planner.ask(model, plan), spent)

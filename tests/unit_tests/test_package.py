@@ -66,6 +66,7 @@ ORDER = [
     "meter",
     "model_facts",
     "goals",
+    "in_place",
     "driving",
     "rounds",
     "deferred",

@@ -25,6 +25,7 @@ class Prompt:
     live_turns: int = 30
     question_tokens: int = 500
     range_tokens: int = 1_000_000
+    reuses_prompt: bool = False
 
 
 PROMPT = Prompt()
@@ -38,6 +39,7 @@ SITUATIONS = st.builds(
     live_turns=st.integers(0, 1_000),
     question_tokens=st.integers(0, 2_000),
     range_tokens=st.integers(0, 100_000),
+    reuses_prompt=st.booleans(),
 )
 POLICIES = st.builds(
     CostAwarePolicy,
@@ -104,6 +106,13 @@ def test_a_fast_conversation_goes_further():
         for tokens in (3_000, 12_000)
     )
     assert fast == pytest.approx(2 * slow, rel=0.01)
+
+
+def test_a_cheap_question_is_asked_more_often():
+    """Where the prompt is read from the cache, a consolidation costs less."""
+    policy, long = CostAwarePolicy(), replace(PROMPT, memory_tokens=3_000)
+    cheap = policy.thresholds(replace(long, reuses_prompt=True))
+    assert distance_of(cheap) < distance_of(policy.thresholds(long))
 
 
 def test_a_range_is_one_call():

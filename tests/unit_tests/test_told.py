@@ -41,12 +41,12 @@ async def test_a_graphs_stream_tells_of_it_in_numbers(tmp_path, kind, colour, ch
     model = ScriptedChatModel(replies=[save_memory("They spoke of Mitsou.", SECRET)])
     told = []
     memory = Nanomem(
-        tmp_path, model=model, on_consolidated=told.append, context_window_tokens=500, **FREE
+        tmp_path, model=model, on_consolidated=told.append, context_window_tokens=900, **FREE
     )
     graph = graph_of(kind, memory, chat)
     events = [
         event
-        for number in range(6)
+        for number in range(9)
         for event in await streamed(colour, graph, f"q{number}{LONG}", "custom")
     ]
     assert len(events) == len(told) > 0
@@ -60,7 +60,7 @@ async def test_a_graphs_stream_tells_of_it_in_numbers(tmp_path, kind, colour, ch
             "tokens_after": one.tokens_after,
         }
         assert event["tokens_before"] > event["tokens_after"] > 0
-    assert events[0]["tokens_before"] >= 500
+    assert events[0]["tokens_before"] >= 900
     assert "Mitsou" not in json.dumps(events)
 
 

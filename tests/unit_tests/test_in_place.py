@@ -1,0 +1,184 @@
+"""A consolidation that is asked behind the conversation, as it stands in the provider's cache."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, StateGraph
+from scripted import (
+    COUNTER,
+    FREE,
+    LONG,
+    ScriptedChatModel,
+    save_memory,
+    session_of,
+    texts,
+)
+
+from langchain_nanomem import CostAwarePolicy, MemoryState, Nanomem
+
+CONFIG = {"configurable": {"thread_id": "t"}}
+ENTRY, UPDATE = "They spoke of Mitsou.", "- the cat is called Mitsou"
+
+
+def answer(entry=ENTRY, update=UPDATE):
+    return json.dumps({"history_entry": entry, "memory_update": update})
+
+
+@tool
+def look(place: str) -> str:
+    """Look at a place."""
+    return f"nothing at {place}"
+
+
+def opened(path, *replies, **options):
+    model = ScriptedChatModel(replies=list(replies) or [answer()])
+    settings = {"context_window_tokens": 3_000, "system_prompt": "You are Ada."} | FREE
+    return Nanomem(path, model=model, reuse_prompt=True, **(settings | options)), model
+
+
+def due(memory):
+    """A session of nine long messages, six of which are to go."""
+    session = session_of(memory, "UAUAUAUAU")
+    for message in session.messages:
+        message["content"] += LONG * 4
+    return session
+
+
+def graph_of(kind, memory, chat):
+    if kind == "agent":
+        return create_agent(
+            chat,
+            [look],
+            system_prompt="You are Ada.",
+            middleware=[memory.middleware()],
+            checkpointer=memory.checkpointer,
+        )
+    graph = StateGraph(MemoryState)
+    graph.add_node("memory", memory.node(chat))
+    graph.add_edge(START, "memory")
+    return graph.compile(checkpointer=memory.checkpointer)
+
+
+@pytest.mark.parametrize("kind", ["node", "agent"])
+async def test_what_is_sent_is_a_prefix_of_the_last_prompt(tmp_path, kind, chat, call):
+    """The same messages, with the same tools; only the question at the end is new."""
+    memory, model = opened(tmp_path, context_window_tokens=1_500)
+    graph = graph_of(kind, memory, chat)
+    for number in range(16):
+        await call(graph, "invoke", {"messages": [HumanMessage(f"q{number}{LONG}")]}, CONFIG)
+        if model.calls == 1 and number:
+            break
+    (sent,), prompts = model.prompts, chat.prompts
+    before = [(m.type, m.content) for m in prompts[-2]]
+    asked = [(m.type, m.content) for m in sent[:-1]]
+    assert len(asked) > 3
+    assert asked == before[: len(asked)]
+    assert asked[-1][0] == "ai"
+    if kind == "agent":
+        assert model.options[0]["tools"] == [look]
+    assert texts(memory) == [ENTRY]
+    assert UPDATE in prompts[-1][0].content
+
+
+def test_the_question_tells_dates_and_limit(tmp_path, run):
+    """cases/consolidation.md 28: date and weekday of each message, by days; in plain JSON."""
+    memory, model = opened(tmp_path)
+    session = due(memory)
+    session.messages[2]["timestamp"] = "2026-05-09T08:00:00+00:00"
+    session.messages[3]["timestamp"] = "2026-05-09T08:01:00+00:00"
+    run(memory.consolidator, session, how="maybe_consolidate_by_tokens", system_prompt="You are A.")
+    question = model.prompts[0][-1].content
+    assert "2026-05-08 Friday: from 'u0 word word" in question
+    assert "2026-05-09 Saturday: from 'u2 word word" in question
+    assert "memory_update may have about 300 tokens" in question
+    assert question.endswith('{"history_entry": "...", "memory_update": "..."}')
+    assert [m.content[:2] for m in model.prompts[0][1:-1]] == [
+        "u0",
+        "a1",
+        "u2",
+        "a3",
+        "u4",
+        "a5",
+    ]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["I like cats.", AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "1"}])],
+)
+def test_another_answer_is_asked_for_in_the_usual_way(tmp_path, run, reply):
+    """It goes on with the conversation, or calls a tool: then the usual question is asked."""
+    memory, model = opened(tmp_path, reply, save_memory("usual", "- fact"))
+    session = due(memory)
+    (told,) = run(memory.consolidator, session, system_prompt="You are Ada.")
+    assert (told.history_entry, told.spent.calls) == ("usual", 2)
+    assert "<conversation>" in model.prompts[1][1].content
+
+
+def test_a_failing_model_is_a_failure(tmp_path, run):
+    """cases/consolidation.md 17: nothing moved, no second question."""
+    memory, model = opened(tmp_path, TimeoutError("slow"))
+    session = due(memory)
+    assert run(memory.consolidator, session) == []
+    assert (model.calls, session.last_consolidated) == (1, 0)
+
+
+def test_a_memory_that_the_prompt_has_not_whole_is_asked_in_the_usual_way(tmp_path, run):
+    """Else what the model does not see would be lost from MEMORY.md."""
+    memory, model = opened(tmp_path, save_memory())
+    memory.memory.write_long_term("- a fact of the user\n" * 260)
+    run(memory.consolidator, due(memory))
+    assert "<conversation>" in model.prompts[0][1].content
+
+
+def test_an_edit_meanwhile_is_asked_about_in_the_usual_way(tmp_path, run):
+    """cases/consolidation.md 26: the person's line is there afterwards."""
+    memory, model = opened(tmp_path)
+
+    def edit(_messages):
+        memory.memory.write_long_term("- by hand\n")
+        return answer()
+
+    model.replies = [edit, save_memory("merged", "- by hand\n- fact")]
+    session = due(memory)
+    (told,) = run(memory.consolidator, session, system_prompt="You are Ada.")
+    assert told.history_entry == "merged"
+    assert memory.memory.read_long_term() == "- by hand\n- fact"
+
+
+def test_instructions_of_ones_own_stand_in_the_question(tmp_path, run):
+    """cases/consolidation.md 23: a text does; a function asks in its own way."""
+    memory, model = opened(tmp_path, prompt="Keep {everything} 100%s")
+    session = due(memory)
+    run(memory.consolidator, session)
+    assert "Keep {everything} 100%s" in model.prompts[0][-1].content
+    memory, model = opened(
+        tmp_path / "f", save_memory(), prompt=lambda memory, text: [HumanMessage(memory + text)]
+    )
+    session = due(memory)
+    run(memory.consolidator, session)
+    assert "This is no message" not in model.prompts[0][-1].content
+
+
+async def test_a_long_conversation_is_kept_whole(tmp_path, chat, call):
+    """With the cost-aware policy: each range once, and the question in no state or session."""
+    memory, model = opened(
+        tmp_path, policy=CostAwarePolicy(keep_tokens=100), context_window_tokens=1_500
+    )
+    graph = graph_of("node", memory, chat)
+    for number in range(30):
+        state = await call(
+            graph, "invoke", {"messages": [HumanMessage(f"q{number}{LONG}")]}, CONFIG
+        )
+    assert model.calls > 2
+    sources = [entry.source for entry in memory.memory.history_entries()]
+    assert len(sources) == len(set(sources)) == model.calls
+    said = [message.content.split()[0] for message in state["messages"]]
+    assert said == [word for n in range(30) for word in (f"q{n}", f"a{n}")]
+    assert all(COUNTER(prompt) <= 1_500 for prompt in chat.prompts)
+    assert "no message of the user" not in str(memory.history("t").messages)
