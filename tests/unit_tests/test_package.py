@@ -80,6 +80,7 @@ ORDER = [
     "checkpoint",
     "repair",
     "node",
+    "pre_model_hook",
     "middleware",
     "chain",
     "tools",
@@ -117,6 +118,7 @@ EXPORTS = [
     "NanomemError",
     "NanomemMiddleware",
     "NanomemSaver",
+    "ReactMemoryState",
     "ScopeError",
     "Session",
     "SessionManager",
@@ -127,6 +129,7 @@ EXPORTS = [
     "aimport_checkpoints",
     "answer_interrupted_calls",
     "create_memory_node",
+    "create_pre_model_hook",
     "create_search_memory_tool",
     "import_checkpoints",
 ]

@@ -1,0 +1,91 @@
+"""Memory in `langgraph.prebuilt.create_react_agent`: a hook before its model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NotRequired
+
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langgraph.managed import RemainingSteps  # noqa: TC002 - LangGraph reads the annotation
+
+from langchain_nanomem.node import MemoryState, pointer_of
+from langchain_nanomem.prompt import MemoryPrompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from langchain_core.messages import SystemMessage
+
+    from langchain_nanomem.consolidation import MemoryConsolidator
+    from langchain_nanomem.conversation import Conversation
+
+INPUT = "llm_input_messages"
+"""The field of the agent's state in which a hook leaves what the model is to be sent."""
+
+
+class ReactMemoryState(MemoryState):
+    """`MemoryState`, and what the prebuilt agent wants of its state."""
+
+    remaining_steps: NotRequired[RemainingSteps]
+    """How many steps the run may still take; LangGraph fills it in."""
+
+
+def create_pre_model_hook(
+    consolidator: MemoryConsolidator,
+    *,
+    system_prompt: str | SystemMessage | None = None,
+    tools: Sequence[Any] = (),
+    cache_control: Mapping[str, Any] | None = None,
+) -> Runnable[Any, dict[str, Any]]:
+    """A hook for ``create_react_agent(pre_model_hook=..., state_schema=ReactMemoryState)``.
+
+    Before each model call it consolidates if the prompt is at or over the budget, and has the
+    model sent the system prompt with the memory at its end, and the live window. The state's
+    messages are not changed.
+
+    LangGraph stores and streams what a hook returns. So here the memory does get into the
+    agent's checkpoints, its pending writes and the stream modes that show updates, in the
+    field ``llm_input_messages``: but never into ``messages``, the session or the memory itself.
+    Where that must not be, use `NanomemMiddleware` with `langchain.agents.create_agent`, or
+    `create_memory_node`. A prompt that the provider refuses as too long is not sent again.
+
+    A state schema of your own needs the fields of `ReactMemoryState`. Without the pointer the
+    agent runs as well; it is then found again in the session's records.
+
+    Args:
+        consolidator: What keeps the window small, and knows the memory.
+        system_prompt: Stands in front of the memory. Give it here, and no ``prompt`` to the
+            agent: that would stand in front uncounted.
+        tools: The agent's tools; they count.
+        cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
+
+    Returns:
+        A runnable, for both `invoke` and `ainvoke`, from a state to its update.
+    """
+    hook = _Hook(
+        MemoryPrompt(
+            consolidator, system_prompt=system_prompt, tools=tools, cache_control=cache_control
+        )
+    )
+    return RunnableLambda(hook.invoke, hook.ainvoke, name="memory")
+
+
+class _Hook:
+    def __init__(self, prompt: MemoryPrompt) -> None:
+        self._prompt = prompt
+
+    def invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
+        conversation = self._prompt.conversation(state, config)
+        self._prompt.consolidate(conversation)
+        return self._update(conversation)
+
+    async def ainvoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
+        conversation = await asyncio.to_thread(self._prompt.conversation, state, config)
+        await self._prompt.aconsolidate(conversation)
+        return await asyncio.to_thread(self._update, conversation)
+
+    def _update(self, conversation: Conversation) -> dict[str, Any]:
+        """What goes into the state. A deferred consolidation runs while the model answers."""
+        sent = self._prompt.build(conversation)
+        self._prompt.defer(conversation)
+        return {INPUT: sent, **pointer_of(conversation)}
