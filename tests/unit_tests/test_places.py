@@ -229,7 +229,7 @@ async def test_memory_is_in_no_stream_and_no_checkpoint(name, colour, open_memor
     place = PLACES[name](open_memory(), chat, colour, tools=[look])
     place.memory.memory.write_long_term("- sEcret")
     seen = set()
-    for n in range(8):
+    for n in range(5):
         given = place.given([f"q{n}{LONG}"])
         for mode, part in await place.call("stream", given, place.run, stream_mode=MODES):
             seen.add(mode)
@@ -237,10 +237,10 @@ async def test_memory_is_in_no_stream_and_no_checkpoint(name, colour, open_memor
             assert MEMORY_TAG not in f"{part!r}"
             assert "facts of" not in f"{part!r}"
     assert seen == set(MODES)
-    assert model.calls > 2
+    assert model.calls > 1
     kept = list(place.saver.list(place.run))
     states = await place.call("get_state_history", place.run)
-    assert len(kept) == len(states) > 20
+    assert len(kept) == len(states) > 15
     assert not [found for found in [*kept, *states] if "sEcret" in repr(found)]
     assert not [found for found in [*kept, *states] if "facts of" in repr(found)]
 
@@ -405,8 +405,9 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("kind", SILENT)
-@pytest.mark.parametrize("model_of", [ScriptedChatModel, Toolless])
+@pytest.mark.parametrize(
+    ("model_of", "kind"), [*((ScriptedChatModel, kind) for kind in SILENT), (Toolless, "nothing")]
+)
 async def test_a_memory_model_that_answers_nothing(place_of, open_memory, chat, model_of, kind):
     """cases/consolidation.md 13, 14, 17, 18: each turn is answered; what goes is raw and whole."""
     model = model_of(replies=[SILENT[kind]])
