@@ -44,10 +44,12 @@ def create_pre_model_hook(
     messages are not changed.
 
     LangGraph stores and streams what a hook returns. So here the memory does get into the
-    agent's checkpoints, its pending writes and the stream modes that show updates, in the
-    field ``llm_input_messages``: but never into ``messages``, the session or the memory itself.
-    Where that must not be, use `NanomemMiddleware` with `langchain.agents.create_agent`, or
-    `create_memory_node`. A prompt that the provider refuses as too long is not sent again.
+    agent's checkpoints, its pending writes and its streams, in the field
+    ``llm_input_messages``; with ``stream_mode="messages"`` as a system message of the node
+    ``pre_model_hook``, which whoever shows the stream has to leave out. It never gets into
+    ``messages``, the session, the result, or the memory itself. Where that won't do, use
+    `NanomemMiddleware` with `langchain.agents.create_agent`, or `create_memory_node`. Nor is a
+    prompt sent again here that the provider refuses as too long.
 
     A state schema of your own needs the fields of `ReactMemoryState`. Without the pointer the
     agent runs as well; it is then found again in the session's records.

@@ -105,6 +105,18 @@ async def test_the_memory_is_in_what_the_model_is_sent_alone(mem, model, chat, t
         assert MEMORY_TAG not in prompt[-1].content.split("<conversation>")[1]
 
 
+async def test_what_is_streamed_of_the_memory(mem, chat, call):
+    """Of the messages mode the hook's own node alone has it; the result has none of it."""
+    mem.memory.write_long_term("- sEcret")
+    agent = agent_of(mem, chat, mem.checkpointer)
+    given = {"messages": [HumanMessage("hi")]}
+    parts = await call(agent, "stream", given, RUN, stream_mode="messages")
+    having = {about["langgraph_node"] for message, about in parts if "sEcret" in message.text}
+    assert having == {"pre_model_hook"}
+    assert [m.text for m, about in parts if about["langgraph_node"] == "agent"] == [f"a0{LONG}"]
+    assert "sEcret" not in repr(await call(agent, "invoke", given, RUN))
+
+
 async def test_memory_changed_on_disk_is_seen_in_the_next_turn(mem, chat, saver, turns):
     """cases/consolidation.md 32: what the last checkpoint holds of it is not used again."""
     agent = agent_of(mem, chat, saver)
