@@ -6,10 +6,14 @@ import asyncio
 import itertools
 import json
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
 from places import MODES, PLACES, at_once
 from scripted import COUNTER, FREE, LONG, ScriptedChatModel, flat_tokens, save_memory
 
@@ -443,3 +447,68 @@ async def test_no_session_is_named(place, chat):
         await place.turn("hi")
     assert chat.calls == 0
     assert place.memory.sessions.list_sessions() == []
+
+
+async def test_a_state_without_messages(open_memory, chat, call):
+    """A state that has no such field is an error that says what is wanted; nobody is asked."""
+
+    class Other(TypedDict):
+        words: list[str]
+
+    memory = open_memory()
+    graph = StateGraph(Other).add_node("model", memory.node(chat)).add_edge(START, "model")
+    compiled = graph.compile(checkpointer=memory.checkpointer)
+    with pytest.raises(ValueError, match="a state with 'messages'"):
+        await call(compiled, "invoke", {"words": ["hi"]}, {"configurable": {"thread_id": "t"}})
+    assert chat.calls == 0
+
+
+async def test_a_turn_in_which_nothing_is_said(place, chat):
+    """With no message at all the model is still asked, with the system prompt."""
+    answer = await place.turn()
+    assert answer.content == f"a0{LONG}"
+    assert [m.content for m in chat.prompts[0]] == [SYSTEM]
+    assert [m.content for m in place.said()] == [f"a0{LONG}"]
+
+
+# --- a person decides ---
+
+
+DECISIONS = {
+    "approve": ({"type": "approve"}, "found x"),
+    "edit": ({"type": "edit", "edited_action": {"name": "look", "args": {"q": "y"}}}, "found y"),
+    "reject": ({"type": "reject", "message": "not that"}, "not that"),
+}
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_what_a_person_decides_after_a_restart(
+    colour, open_memory, model, decision, durability
+):
+    """The agent waits; a new process goes on with the decision, and the session has what holds."""
+    decided, result = DECISIONS[decision]
+    asks = HumanInTheLoopMiddleware(interrupt_on={"look": True})
+    chat = ScriptedChatModel(replies=[*(f"a{n}{LONG}" for n in range(6)), called("x"), "done"])
+
+    def agent():
+        return PLACES["agent"](open_memory(), chat, colour, tools=[look], middleware=[asks])
+
+    place = agent()
+    for text in [*(f"q{n}{LONG}" for n in range(6)), "look"]:
+        await place.call("invoke", place.given([text]), place.run, durability=durability)
+    calls = model.calls
+    assert calls > 0
+    assert [m.type for m in place.said()[-2:]] == ["human", "ai"]
+    place.memory.close()
+
+    place = agent()
+    resume = Command(resume={"decisions": [decided]})
+    state = await place.call("invoke", resume, place.run, durability=durability)
+    assert state["messages"][-1].content == "done"
+    assert place.said() == state["messages"]
+    assert result in state["messages"][-2].content
+    assert result in chat.prompts[-1][-1].content
+    assert "look" in [m.content for m in chat.prompts[-1]]
+    assert all(is_legal(prompt) for prompt in chat.prompts)
+    assert model.calls == calls

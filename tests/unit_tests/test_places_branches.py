@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from langchain_core.messages import AnyMessage, HumanMessage, RemoveMessage
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
@@ -13,7 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from places import InAgent, InGraph, Place
 from scripted import COUNTER, FREE, LONG, consolidated, recorded
 
-from langchain_nanomem import Nanomem
+from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.memory import fence_memory
 
 POINTER = "last_consolidated_id"
@@ -150,7 +151,9 @@ async def test_an_edit_by_id(place, mem, model):
     shown = "\n".join(prompt[-1].content for prompt in model.prompts)
     assert edited.content in shown
     assert f"q1{LONG}" not in shown
-    assert recorded(mem)[edited.id] in {edited.content, f"q1{LONG}"}
+    with mem.sessions.reading("t") as records:
+        lines = [records.message(number)["content"] for number in records.line_numbers]
+    assert edited.content in lines, "what went into memory is in the journal whole"
 
 
 async def test_the_pointers_message_is_removed(place, mem, model):
@@ -201,6 +204,7 @@ class InSubgraph(InGraph):
 
     inner: type[Place]
     own: bool | None
+    """As LangGraph takes it: None is the parent's, True one that is kept, False is none."""
 
     def build(self):
         inner = self.inner(self.memory, self.model, self.colour, checkpointer=self.own)
@@ -211,7 +215,7 @@ class InSubgraph(InGraph):
 SUBGRAPHS = [
     type("Sub", (InSubgraph,), {"inner": inner, "own": own})
     for inner in (InGraph, InAgent)
-    for own in (None, True)
+    for own in (None, True, False)
 ]
 
 
@@ -227,3 +231,44 @@ async def test_in_a_subgraph(mem, chat, colour, saver, kind):
     assert gone(mem) == ids_of(state)[: len(gone(mem))]
     assert len(mem.memory.history_entries()) == len(consolidated(mem)) > 1
     assert set(gone(mem)) <= recorded(mem).keys()
+
+
+async def test_agents_with_conversations_of_their_own(mem, model, chat, call, saver):
+    """Two agents whose subgraphs are kept, under a graph with memory: none sees another's talk.
+
+    All three conversations go into memory, each message once.
+    """
+    chat.replies = [lambda prompt: f"to {prompt[-1].content[:9]}{LONG}"]
+    graph = StateGraph(MemoryState)
+    graph.add_node("root", mem.node(chat))
+    for name in "AB":
+        agent = create_agent(
+            chat, system_prompt=name, middleware=[mem.middleware()], checkpointer=True
+        )
+
+        def ask(state, name=name, agent=agent):
+            asked = HumanMessage(f"{name} {state['messages'][0].content[:3]} {LONG}")
+            answer = agent.invoke({"messages": [asked]})["messages"][-1]
+            return {"messages": [AIMessage(f"{name} says {answer.content}")]}
+
+        graph.add_node(name, ask)
+    graph.add_edge(START, "root").add_edge("root", "A").add_edge("A", "B")
+    compiled = graph.compile(checkpointer=saver)
+    for n in range(9):
+        given = {"messages": [HumanMessage(f"q{n}{LONG}")]}
+        state = await call(compiled, "invoke", given, {"configurable": {"thread_id": "t"}})
+    assert len(state["messages"]) == 36
+    assert all(COUNTER(prompt) <= 1_000 for prompt in chat.prompts)
+    for name, other in ("AB", "BA"):
+        prompts = [p for p in chat.prompts if p[0].content.split("\n")[0] == name]
+        assert len(prompts) == 9
+        assert all(p[-1].content.startswith(f"{name} q0") for p in prompts)
+        assert not [m for p in prompts for m in p[1:] if m.content.startswith((other, "q"))]
+    assert len(gone(mem)) == len(set(gone(mem)))
+    assert set(gone(mem)) <= recorded(mem).keys()
+    own = ids_of(state)
+    pointer = own.index(state[POINTER]) + 1
+    assert set(own[:pointer]) <= set(gone(mem))
+    assert not set(own[pointer:]) & set(gone(mem))
+    assert len(set(gone(mem)) - set(own)) > 8, "the agents' own conversations"
+    assert model.calls == len(mem.memory.history_entries()) == len(consolidated(mem))
