@@ -44,9 +44,10 @@ people, projects, constraints), correct those that have changed, and state each 
 Leave out small talk and what only mattered at that moment. If nothing lasting was said, give \
 the current memory unchanged."""
 
-_ANSWER_IN_JSON = (
+ANSWER_IN_JSON = HumanMessage(
     'Answer with one JSON object and nothing else: {"history_entry": "...", "memory_update": "..."}'
 )
+"""Stands behind a question that is asked without tools."""
 SAVE_MEMORY = {
     "type": "function",
     "function": {
@@ -168,7 +169,7 @@ def _ways(model: BaseChatModel, messages: list[BaseMessage]) -> Iterator[Call]:
             logger.debug("bind_tools failed, so the next form is taken: %r", error)
         else:
             yield Call(bound, messages)
-    yield Call(model, [*messages, HumanMessage(_ANSWER_IN_JSON)])
+    yield Call(model, [*messages, ANSWER_IN_JSON])
 
 
 def _bound(model: BaseChatModel, choice: str) -> Runnable[Any, Any]:

@@ -65,13 +65,12 @@ class Applier:
             the answer is void.
         """
         conversation = plan.conversation
-        record = {
+        record: Record = {
             "_type": "consolidation",
             "id": plan.id,
             "kind": kind,
-            "start": plan.start - conversation.offset,
-            "end": plan.end - conversation.offset,
             "ids": [message.id for message in plan.messages] if conversation.by_ids else [],
+            "base": conversation.pointer_id if conversation.by_ids else None,
             "at": plan.ended_at and plan.ended_at.isoformat(),
             "history_entry": answer.history_entry,
             "memory_update": answer.memory_update,
@@ -81,6 +80,8 @@ class Applier:
         with self._sessions.writing(conversation.key) as records:
             if _is_gone(conversation, records) or records.unfinished:
                 return None
+            start = _place_in_session(plan, records)
+            record |= {"start": start, "end": start + plan.end - plan.start}
             if _is_moved(record, conversation, records):
                 return None
             self._record_range(plan, records)
@@ -169,6 +170,20 @@ class Applier:
             self._sessions.note_pointer(conversation.session)
 
 
+def _place_in_session(plan: Plan, records: SessionRecords) -> int:
+    """Where the range begins in the session; a graph's trimmed state has less in front of it."""
+    conversation = plan.conversation
+    if conversation.by_ids and records.trimmed_ids:
+        ids = [one.get("id") for one in records.messages(records.view())]
+        known = (
+            ids.index(message.id) - place
+            for place, message in enumerate(plan.messages)
+            if message.id in ids
+        )
+        return next(known, plan.start)
+    return plan.start - conversation.offset
+
+
 def _pointer_after(record: Record, records: SessionRecords) -> int:
     """The pointer of the session's own view, once the range of `record` is in memory."""
     view = records.view()
@@ -191,7 +206,7 @@ def _is_moved(record: Record, conversation: Conversation, records: SessionRecord
     by_position = conversation.session is not None and not records.is_thread
     if by_position or not record["ids"]:
         return bool(records.pointer(records.view()) != record["start"])
-    return not records.consolidated_ids.isdisjoint(record["ids"])
+    return not records.consolidated_ids.keys().isdisjoint(record["ids"])
 
 
 def _update_memory(store: MemoryStore, record: Record) -> None:

@@ -48,6 +48,9 @@ class Conversation:
 
     They are always shown. Below 0 it is the session that has so many in front.
     """
+    last_id: str | None = None
+    """The id of the message that went into memory last, of this branch. It may stand before all
+    of them, where they were trimmed."""
     limit: int | None = None
     """Behind the last message that may go into memory; None: all may."""
 
@@ -76,8 +79,26 @@ class Conversation:
         if record["ids"]:
             covered = records.covered(self.marks)
             self.last_consolidated = max(self.last_consolidated, covered)
+            self.last_id = records.latest(self.last_id, self._id_before_pointer)
         elif start == self.last_consolidated:
             self.last_consolidated = end
+
+    @property
+    def trimmable_ids(self) -> list[str]:
+        """The ids of the messages that no prompt shows any more, oldest first."""
+        pinned = {id(message) for message in self.window.kept}
+        leading = self.messages[: self.last_consolidated]
+        return [m.id for m in leading if m.id and m.type != "system" and id(m) not in pinned]
+
+    @property
+    def pointer_id(self) -> str | None:
+        """The id that a graph's state has as its pointer; None where nothing is in memory."""
+        return self.last_id or self._id_before_pointer
+
+    @property
+    def _id_before_pointer(self) -> str | None:
+        before = (self.messages[i] for i in reversed(range(self.last_consolidated)))
+        return next((message.id for message in before if message.type != "system"), None)
 
 
 _SYSTEM = frozenset({"system", "developer"})
@@ -160,6 +181,8 @@ def of_messages(
         _align(conversation, records, is_recorded_later=is_recorded_later)
     if conversation.by_ids and not is_recorded_later:
         conversation.limit = _first_known(conversation, records)
+        trimmed = pointer_id if pointer_id in records.trimmed_ids else None
+        conversation.last_id = records.latest(trimmed, conversation.pointer_id)
     conversation.said_at = _times(conversation, records)
     return conversation
 

@@ -15,6 +15,7 @@ many ranges, an element of its own, a *run*, stands for the first of them.
 ``consolidation``      a model's answer: what is to go into memory, for which messages
 ``consolidated``       that it is there; moves the pointer
 ``consolidation_failed``  that a model gave no usable answer
+``trimmed``            messages that leave a graph's state, since they are in memory
 =====================  ==================================================================
 """
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
 FORMAT_VERSION = 1
+POINTER = "last_consolidated_id"
+"""The field of a graph's state that holds the pointer of its branch."""
 _NODES = frozenset({"checkpoint", "ancestor"})
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 """What reading a record raises that is not as it was written."""
@@ -107,7 +110,13 @@ class FoldedRecords:
         """Messages that were there before the first checkpoint and are in none."""
         self.consolidated_at: list[Address] = []
         """Where the consolidations lie that are in memory."""
-        self.consolidated_ids: set[str] = set()
+        self.consolidated_ids: dict[str, int] = {}
+        """The ids of the messages that are in memory, each with its place among them."""
+        self.trimmed_ids: dict[str, None] = {}
+        """The ids of the messages that were taken out of a graph's state since they are in
+        memory, in that order."""
+        self.has_pointers = False
+        """Whether the graph's state has a pointer."""
         self._carried: Container[int] = ()
         self.unfinished: Record | None = None
         self._unfinished_at: Address = (0, 0)
@@ -279,6 +288,7 @@ class FoldedRecords:
             self.before_graph = self._before(understood(record))
         self.checkpoints.setdefault(namespace, {})[checkpoint_id] = address
         self.newest[namespace] = max(checkpoint_id, self.newest.get(namespace, ""))
+        self.has_pointers |= namespace == "" and POINTER in record["values"]
         self._note_brought(record)
 
     def _fold_ancestor(self, record: Record, address: Address) -> None:
@@ -323,16 +333,20 @@ class FoldedRecords:
     def _fold_consolidation(self, record: Record, address: Address) -> None:
         self.unfinished = record
         self._unfinished_at = address
-        self._add_spent(record, "raw" if record["kind"] == "raw" else "")
+        self._add_spent(record, "raw" if record.get("kind") == "raw" else "")
 
     def _fold_consolidated(self, record: Record, _: Address) -> None:
         if self.unfinished is not None and self.unfinished["id"] == record["id"]:
             self.consolidated_at.append(self._unfinished_at)
-            self.consolidated_ids.update(filter(None, self.unfinished["ids"]))
+            for message_id in filter(None, self.unfinished["ids"]):
+                self.consolidated_ids.setdefault(message_id, len(self.consolidated_ids))
             self.unfinished = None
             self._add_spent({}, "consolidations")
         self._pointer = record["last_consolidated"]
         self.failures = 0
+
+    def _fold_trimmed(self, record: Record, _: Address) -> None:
+        self.trimmed_ids.update(dict.fromkeys(record["ids"]))
 
     def _fold_consolidation_failed(self, record: Record, _: Address) -> None:
         self.failures = record["count"]
@@ -354,6 +368,8 @@ class FoldedRecords:
             "unfinished": [pack(self.unfinished, ""), self._unfinished_at],
             "failures": self.failures,
             "spent": self.spent,
+            "trimmed": list(self.trimmed_ids),
+            "pointers": self.has_pointers,
             "pointer": self._pointer,
         }
 
@@ -362,12 +378,13 @@ class FoldedRecords:
         self.before_graph = None if kept["before"] is None else tuple(kept["before"])
         addresses, ids = kept["consolidated"]
         self.consolidated_at = [(offset, size) for offset, size in addresses]
-        self.consolidated_ids = set(ids)
+        self.consolidated_ids = {message_id: place for place, message_id in enumerate(ids)}
         unfinished, (offset, size) = kept["unfinished"]
         self.unfinished = unpack(unfinished)
         self._unfinished_at = (offset, size)
         self.failures, self._pointer = kept["failures"], kept["pointer"]
-        self.spent = dict(kept["spent"])
+        self.spent, self.has_pointers = dict(kept["spent"]), kept["pointers"]
+        self.trimmed_ids = dict.fromkeys(kept["trimmed"])
 
     # --- what was written ---
 

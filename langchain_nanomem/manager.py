@@ -253,6 +253,13 @@ class SessionManager:
                 self.commit(records, writer.new)
                 writer.written()
 
+    def note_trimmed(self, key: str, message_ids: Sequence[str]) -> None:
+        """Note that these messages leave a graph's state, and stay in the session."""
+        with self.writing(key) as records:
+            new = [one for one in message_ids if one not in records.trimmed_ids]
+            if new:
+                self.commit(records, [{"_type": "trimmed", "ids": new}])
+
     def bind_scope(self, key: str, scope: tuple[str, ...]) -> None:
         """Bind the session to whose memory it uses, at its first use and for good.
 

@@ -10,8 +10,9 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from langchain_nanomem.node import newer, pointer_of
-from langchain_nanomem.prompt import POINTER, MemoryPrompt
+from langchain_nanomem.folded import POINTER
+from langchain_nanomem.node import newer, state_update
+from langchain_nanomem.prompt import MemoryPrompt
 
 try:
     from langchain.agents.middleware.types import (
@@ -63,6 +64,8 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
     Args:
         consolidator: What keeps the window small, and knows the memory.
         cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
+        trim_state: Whether messages that are in memory are removed from the agent's state too;
+            see `create_memory_node`.
     """
 
     state_schema = MemoryAgentState
@@ -72,10 +75,12 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         consolidator: MemoryConsolidator,
         *,
         cache_control: Mapping[str, Any] | None = None,
+        trim_state: bool = False,
     ) -> None:
         super().__init__()
         self.consolidator = consolidator
         self.cache_control = cache_control
+        self.trim_state = trim_state
 
     @override
     def wrap_model_call(
@@ -84,8 +89,7 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         prompt = self._prompt(request)
         conversation = prompt.conversation(_given(request), get_config())
         response = prompt.answer(conversation, lambda sent: handler(_sending(request, sent)))
-        prompt.defer(conversation, response.result)
-        return _extended(conversation, response)
+        return self._answered(prompt, conversation, response)
 
     @override
     async def awrap_model_call(
@@ -95,8 +99,7 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
         conversation = await asyncio.to_thread(prompt.conversation, _given(request), config)
         call = lambda sent: handler(_sending(request, sent))  # noqa: E731
         response = await prompt.aanswer(conversation, call)
-        await asyncio.to_thread(prompt.defer, conversation, response.result)
-        return _extended(conversation, response)
+        return await asyncio.to_thread(self._answered, prompt, conversation, response)
 
     @override
     def after_agent(self, state: MemoryAgentState, runtime: Runtime[Any]) -> None:
@@ -106,6 +109,16 @@ class NanomemMiddleware(AgentMiddleware[MemoryAgentState, Any, Any]):
     @override
     async def aafter_agent(self, state: MemoryAgentState, runtime: Runtime[Any]) -> None:
         await asyncio.to_thread(self.after_agent, state, runtime)
+
+    def _answered(
+        self, prompt: MemoryPrompt, conversation: Conversation, response: Response
+    ) -> Response | Extended:
+        """The response, with what is new in the agent's state if anything is."""
+        prompt.defer(conversation, response.result)
+        update = state_update(conversation, self.consolidator, trim_state=self.trim_state)
+        if not update:
+            return response
+        return ExtendedModelResponse(model_response=response, command=Command(update=update))
 
     def _prompt(self, request: Request) -> MemoryPrompt:
         return MemoryPrompt(
@@ -127,11 +140,3 @@ def _sending(request: Request, messages: list[BaseMessage]) -> Request:
     first = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
     rest: list[Any] = messages[1:] if first else messages
     return request.override(system_message=first, messages=rest)
-
-
-def _extended(conversation: Conversation, response: Response) -> Response | Extended:
-    """The response, with the pointer for the agent's state if there is one."""
-    update = pointer_of(conversation)
-    if not update:
-        return response
-    return ExtendedModelResponse(model_response=response, command=Command(update=update))

@@ -151,16 +151,19 @@ class Nanomem:
         """For ``RunnableWithMessageHistory(memory.prompt | model, memory.history)``."""
         return NanomemChatMessageHistory(session_id, self.sessions)
 
-    def node(self, model: Runnable[Any, Any] | None = None) -> Runnable[Any, dict[str, Any]]:
+    def node(
+        self, model: Runnable[Any, Any] | None = None, *, trim_state: bool = False
+    ) -> Runnable[Any, dict[str, Any]]:
         """For ``StateGraph.add_node``: see `create_memory_node`."""
         return create_memory_node(
             self.consolidator,
             model=model,
             system_prompt=self._system_prompt,
             cache_control=self._cache_control,
+            trim_state=trim_state,
         )
 
-    def middleware(self) -> NanomemMiddleware:
+    def middleware(self, *, trim_state: bool = False) -> NanomemMiddleware:
         """For ``create_agent(middleware=[...])``: see `NanomemMiddleware`.
 
         Raises:
@@ -168,7 +171,9 @@ class Nanomem:
         """
         from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415 - an extra
 
-        return NanomemMiddleware(self.consolidator, cache_control=self._cache_control)
+        return NanomemMiddleware(
+            self.consolidator, cache_control=self._cache_control, trim_state=trim_state
+        )
 
     def pre_model_hook(self, tools: Sequence[Any] = ()) -> Runnable[Any, dict[str, Any]]:
         """For ``create_react_agent(pre_model_hook=...)``: see `create_pre_model_hook`.

@@ -7,12 +7,13 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph import MessagesState
 
+from langchain_nanomem.folded import POINTER
 from langchain_nanomem.model_facts import bound_tools
-from langchain_nanomem.prompt import POINTER, MemoryPrompt
+from langchain_nanomem.prompt import MemoryPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ def create_memory_node(
     model: Runnable[Any, Any] | None = None,
     system_prompt: str | SystemMessage | None = None,
     cache_control: Mapping[str, Any] | None = None,
+    trim_state: bool = False,
 ) -> Runnable[Any, dict[str, Any]]:
     """A node for `StateGraph.add_node`, for both `invoke` and `ainvoke`.
 
@@ -49,14 +51,18 @@ def create_memory_node(
     consolidates: put it before a model node of your own that uses `MemoryPrompt`, or after it.
     With a consolidator that defers, both return at once, and nobody waits.
 
-    The state's messages are not changed. The pointer is kept in the state where that has the
-    field of `MemoryState`; else it is found again in the session's records.
+    The state's messages are not changed, but for `trim_state`. The pointer is kept in the state
+    where that has the field of `MemoryState`; else it is found again in the session's records.
 
     Args:
         consolidator: What keeps the window small, and knows the memory.
         model: A chat model, with its tools bound if it has any.
         system_prompt: Stands in front of the memory.
         cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
+        trim_state: Whether messages that are in memory are removed from the state too, which
+            keeps a long thread as fast as a new one. They stay in the session, and a search
+            finds them. The state must have the field of `MemoryState`, and in a step one node
+            alone may do so.
     """
     prompt = MemoryPrompt(
         consolidator.for_model(model),
@@ -64,21 +70,24 @@ def create_memory_node(
         tools=bound_tools(model),
         cache_control=cache_control,
     )
-    node = _MemoryNode(prompt, model)
+    node = _MemoryNode(prompt, model, trim_state=trim_state)
     return RunnableLambda(node.invoke, node.ainvoke, name="memory")
 
 
 class _MemoryNode:
-    def __init__(self, prompt: MemoryPrompt, model: Runnable[Any, Any] | None) -> None:
+    def __init__(
+        self, prompt: MemoryPrompt, model: Runnable[Any, Any] | None, *, trim_state: bool
+    ) -> None:
         self._prompt = prompt
         self._model = model
+        self._trim_state = trim_state
 
     def invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = self._prompt.conversation(state, config)
         if self._model is None:
             if not self._prompt.defer(conversation):
                 self._prompt.consolidate(conversation)
-            return pointer_of(conversation)
+            return self._update(conversation)
         answer = self._prompt.answer(conversation, partial(self._model.invoke, config=config))
         return self._answered(conversation, answer)
 
@@ -87,7 +96,7 @@ class _MemoryNode:
         if self._model is None:
             if not await asyncio.to_thread(self._prompt.defer, conversation):
                 await self._prompt.aconsolidate(conversation)
-            return pointer_of(conversation)
+            return await asyncio.to_thread(self._update, conversation)
         call = partial(self._model.ainvoke, config=config)
         answer = await self._prompt.aanswer(conversation, call)
         return await asyncio.to_thread(self._answered, conversation, answer)
@@ -103,10 +112,23 @@ class _MemoryNode:
         if not own_writer:
             sessions.record_messages(conversation.key, [message])
         self._prompt.defer(conversation, [message])
-        return {"messages": [message], **pointer_of(conversation)}
+        update = self._update(conversation)
+        return {**update, "messages": [*update.get("messages", ()), message]}
+
+    def _update(self, conversation: Conversation) -> dict[str, Any]:
+        return state_update(conversation, self._prompt.consolidator, trim_state=self._trim_state)
 
 
-def pointer_of(conversation: Conversation) -> dict[str, Any]:
-    """The update of a graph's state with the pointer; {} where nothing is in memory."""
-    end = conversation.last_consolidated
-    return {POINTER: conversation.messages[end - 1].id} if end else {}
+def state_update(
+    conversation: Conversation, consolidator: MemoryConsolidator, *, trim_state: bool
+) -> dict[str, Any]:
+    """The update of a graph's state: the pointer, and what is trimmed, if anything is.
+
+    What is trimmed is noted in the session before, which goes on to show it.
+    """
+    pointer = conversation.pointer_id
+    trimmed = conversation.trimmable_ids if trim_state else []
+    if trimmed:
+        consolidator.sessions.note_trimmed(conversation.key, trimmed)
+    update: dict[str, Any] = {"messages": [RemoveMessage(id=one) for one in trimmed]}
+    return {name: value for name, value in [*update.items(), (POINTER, pointer)] if value}

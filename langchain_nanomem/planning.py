@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.answers import (
+    ANSWER_IN_JSON,
     MAX_MEMORY_CHARACTERS,
     SAVE_MEMORY,
     Answer,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from langchain_nanomem.tokens import TokenCounter
 
 _LEAST_ROOM_TOKENS = 400
+_LEAST_ROUND_TOKENS = 64
+"""Less room than that holds no exchange; then the question does not fit into the window anyway."""
 _LEAST_MEMORY_CHARACTERS = 4_000
 _MEMORY_SHARE = 10
 _TOLD_TOKENS = range(200, 4_000)
@@ -159,7 +162,7 @@ class Planner:
         return Answer(f"[EXTRACTIVE] {text or 'nothing that could be put in a sentence'}", None)
 
     def _room_tokens(self, memory: str) -> int:
-        empty = self._asking(memory, "")
+        empty = [*self._asking(memory, ""), ANSWER_IN_JSON]
         room = self._budget - self._counter(empty) - self._counter.count_tools([SAVE_MEMORY])
         memory_tokens = self._counter.count_text(memory)
         if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:
@@ -167,7 +170,7 @@ class Planner:
                 f"MEMORY.md has {memory_tokens} tokens, which leaves no room in a prompt of "
                 f"{self._budget}. Shorten it, or use a model with a larger window."
             )
-        return max(room, _LEAST_ROOM_TOKENS)
+        return room if room >= _LEAST_ROUND_TOKENS else _LEAST_ROOM_TOKENS
 
     def _fitting_end(
         self, conversation: Conversation, boundary: int, sizes: dict[int, int], room: int

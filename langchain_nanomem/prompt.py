@@ -18,6 +18,7 @@ from langchain_nanomem.alignment import named, recognized, unnamed
 from langchain_nanomem.conversation import Conversation, of_messages
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fitting import fit, least
+from langchain_nanomem.folded import POINTER
 from langchain_nanomem.scopes import session_key
 from langchain_nanomem.window import Window, leading_system, with_memory
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from langchain_nanomem.fitting import Count
 
 Answer = TypeVar("Answer")
-POINTER = "last_consolidated_id"
-"""The field of a graph's state that holds the pointer of its branch."""
 
 
 class _Given(NamedTuple):

@@ -56,7 +56,7 @@ def kept_records(records: SessionRecords, raw: Iterable[Record], kept: Kept) -> 
 
 def _without_lost(records: SessionRecords, raw: list[Record], found: list[Record]) -> list[Record]:
     """`found` without the elements that nothing in it refers to any more."""
-    needed = _referred(records, found)
+    needed = _referred(records, found) | _trimmed(records, found)
     lost = _referred(records, raw) - needed - set(records.before_graph or ())
 
     def stays(record: Record) -> bool:
@@ -66,6 +66,17 @@ def _without_lost(records: SessionRecords, raw: list[Record], found: list[Record
         return kind != "element" or record["_n"] in needed
 
     return [record for record in found if stays(record)]
+
+
+def _trimmed(records: SessionRecords, found: Iterable[Record]) -> set[int]:
+    """The numbers of what was trimmed from the state of these checkpoints: it is in the session."""
+    if not records.trimmed_ids:
+        return set()
+    roots = [r for r in found if r.get("_type") == "checkpoint" and r["ns"] == ""]
+    ids = records.in_memory_at(records.checkpoint("", root["id"]) for root in roots)
+    kept = [one for one in ids if one in records.trimmed_ids]
+    numbers = {records.message_ids[one] for one in kept if one in records.message_ids}
+    return numbers | records.named_before(numbers)
 
 
 def _referred(records: SessionRecords, found: Iterable[Record]) -> set[int]:

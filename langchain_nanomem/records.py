@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from langchain_nanomem.folded import FoldedRecords
+from langchain_nanomem.folded import POINTER, FoldedRecords
 from langchain_nanomem.journal import ORIGIN, Record
 from langchain_nanomem.numbering import Encoded, members
 from langchain_nanomem.ranges import Ranges
@@ -119,9 +119,43 @@ class SessionRecords(FoldedRecords):
         root = self.checkpoints.get("")
         if not root:
             return list(self.line_numbers)
-        newest = self._messages_of(self.checkpoint("", self.newest[""]))
+        checkpoint = self.checkpoint("", self.newest[""])
+        newest = self._messages_of(checkpoint)
+        if self.trimmed_ids:
+            newest = self._with_trimmed(newest, self.in_memory_at([checkpoint]))
         shown = set(newest)
         return [*(n for n in self.before_graph or () if n not in shown), *newest]
+
+    def in_memory_at(self, checkpoints: Iterable[Record]) -> list[str]:
+        """The ids of what is in memory at these checkpoints, where a graph's state is trimmed.
+
+        Of one checkpoint they are in the order in which they were said. Some may be in its state
+        still.
+        """
+        if not self.has_pointers:  # another state than ours: it can't say which branch it is
+            return list(self.trimmed_ids)
+        versions = (one["versions"].get(POINTER) for one in checkpoints)
+        values = {(self.value("", POINTER, one) or {}).get("json") for one in versions}
+        ranges = self.consolidations
+        branches = (reversed(list(_ranges_to(pointer, ranges))) for pointer in values)
+        return list(dict.fromkeys(one for branch in branches for ids in branch for one in ids))
+
+    def _with_trimmed(self, newest: list[int], in_memory: list[str]) -> list[int]:
+        """The messages of a state, and those that were trimmed from it where they stood."""
+        shown = set(newest)
+        numbers = [
+            number
+            for one in in_memory
+            if (number := self.message_ids.get(one)) is not None
+            and (one in self.trimmed_ids or number in shown)
+        ]
+        in_place = set(numbers)
+        rest = [number for number in newest if number not in in_place]
+        lead = next((i for i, n in enumerate(rest) if not self._is_system(n)), len(rest))
+        return [*rest[:lead], *numbers, *rest[lead:]]
+
+    def _is_system(self, number: int) -> bool:
+        return bool(self.message(number).get("role") == "system")
 
     def _messages_of(self, checkpoint: Record) -> list[int]:
         """The numbers of a root checkpoint's messages.
@@ -180,11 +214,31 @@ class SessionRecords(FoldedRecords):
             marks: Of the messages, in order. A system message counts if one behind it does.
             also: More ids that count as consolidated.
         """
-        known = self.consolidated_ids.union(also)
+        known, more = self.consolidated_ids, frozenset(also)
         covered = 0
         for place, (message_id, is_system) in enumerate(marks, start=1):
-            if message_id in known:
+            if message_id in known or message_id in more:
                 covered = place
             elif not is_system:
                 break
         return covered
+
+    def latest(self, *message_ids: str | None) -> str | None:
+        """The one of these messages that went into memory last; None where none did."""
+        known = [one for one in message_ids if one in self.consolidated_ids]
+        return max(known, key=self.consolidated_ids.__getitem__, default=None)
+
+
+def _last_id(consolidation: Record) -> str | None:
+    return next(filter(None, reversed(consolidation["ids"])), None)
+
+
+def _ranges_to(pointer: str | None, ranges: list[Record]) -> Iterator[list[str]]:
+    """The ids of the consolidated ranges that end at a pointer, and before it, newest first."""
+    owner = {one: n for n in reversed(range(len(ranges))) for one in ranges[n]["ids"] if one}
+    last = len(ranges)
+    while pointer in owner and owner[pointer] < last:
+        last = owner[pointer]
+        ids = ranges[last]["ids"]
+        yield list(filter(None, ids[: ids.index(pointer) + 1]))
+        pointer = ranges[last].get("base", _last_id(ranges[last - 1]) if last else None)

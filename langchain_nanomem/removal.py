@@ -108,10 +108,10 @@ class RemovingSaver(ThreadedSaver):
     ) -> None:
         """Remove checkpoints that are no longer needed, and give their space back.
 
-        What the session shows stays: the newest state's messages, and those from before the
-        graph. Messages go that are in no checkpoint any more, since they were edited or removed
-        from the state. Pending writes, interrupts too, stay with their checkpoint. A parent
-        stays named, though it be gone.
+        What the session shows stays: the newest state's messages, what was trimmed from it, and
+        those from before the graph. Messages go that are in no checkpoint any more, since they
+        were edited or removed from the state. Pending writes, interrupts too, stay with their
+        checkpoint. A parent stays named, though it be gone.
 
         Args:
             thread_ids: The threads; missing ones are passed over.

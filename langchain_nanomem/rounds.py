@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from langgraph.config import get_stream_writer
@@ -164,11 +164,11 @@ class Rounds:
             excess = goal.excess(begun=False)
             while len(done) < self._limits.rounds:
                 before, boundary = goal.tokens, self.boundary(session, excess)
-                written = yield from self._round(session, boundary, strict=strict)
-                if written is None:
+                result = yield from self._round(session, boundary, strict=strict)
+                if result is None:
                     break
                 excess = goal.excess(begun=True)
-                done.append(self._told(written, before, goal))
+                done.append(self._told(result, before, goal))
         return done
 
     def boundary(self, session: Session | Conversation, excess: int) -> int | None:
@@ -184,7 +184,7 @@ class Rounds:
 
     def _round(
         self, session: Session | Conversation, boundary: int | None, *, strict: bool
-    ) -> Steps[Written | None]:
+    ) -> Steps[Consolidation | None]:
         """One range. None: there is none; or it failed, or someone else was faster."""
         if boundary is None:
             return None
@@ -199,9 +199,20 @@ class Rounds:
         conversation = opened(session)
         written = yield from self._written(conversation, boundary, strict=strict)
         record = None if written is None else self._applier.commit(*written)
-        if record is None or not self._applier.apply(conversation, record, strict=strict):
+        if written is None or record is None:
             return None
-        return written
+        if not self._applier.apply(conversation, record, strict=strict):
+            return None
+        return Consolidation(
+            id=record["id"],
+            key=conversation.key,
+            start=record["start"] + max(0, conversation.offset),
+            end=record["end"] + max(0, conversation.offset),
+            kind=written.kind,
+            history_entry=written.answer.history_entry,
+            removed_tokens=self._meter.removed(written.plan.messages),
+            spent=written.spent,
+        )
 
     def _written(
         self, conversation: Conversation, boundary: int, *, strict: bool
@@ -241,21 +252,10 @@ class Rounds:
     def _asked(self, model: BaseChatModel, plan: Plan, spent: Spent) -> Steps[Answer]:
         return self._caller.through(self._planner.ask(model, plan), spent)
 
-    def _told(self, written: Written, tokens_before: int, goal: Goal) -> Consolidation:
+    def _told(self, result: Consolidation, tokens_before: int, goal: Goal) -> Consolidation:
         """What was done, told to whoever wants to know."""
-        plan = written.plan
-        result = Consolidation(
-            id=plan.id,
-            key=plan.conversation.key,
-            start=plan.start,
-            end=plan.end,
-            kind=written.kind,
-            history_entry=written.answer.history_entry,
-            removed_tokens=self._meter.removed(plan.messages),
-            tokens_before=tokens_before,
-            tokens_after=goal.tokens,
-            reason=goal.reason,
-            spent=written.spent,
+        result = replace(
+            result, tokens_before=tokens_before, tokens_after=goal.tokens, reason=goal.reason
         )
         _stream(result)
         if self._on_consolidated is not None:

@@ -21,6 +21,7 @@ TITLES = [
     "With a model node of your own",
     "In an agent",
     "In a chain",
+    "When, and at what price",
     "Several users",
     "Coming from another checkpointer",
 ]
