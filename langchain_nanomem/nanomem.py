@@ -175,17 +175,21 @@ class Nanomem:
             self.consolidator, cache_control=self._cache_control, trim_state=trim_state
         )
 
-    def pre_model_hook(self, tools: Sequence[Any] = ()) -> Runnable[Any, dict[str, Any]]:
+    def pre_model_hook(
+        self, tools: Sequence[Any] = (), *, trim_state: bool = False
+    ) -> Runnable[Any, dict[str, Any]]:
         """For ``create_react_agent(pre_model_hook=...)``: see `create_pre_model_hook`.
 
         Args:
             tools: The agent's tools; they count.
+            trim_state: See `create_memory_node`.
         """
         return create_pre_model_hook(
             self.consolidator,
             system_prompt=self._system_prompt,
             tools=tools,
             cache_control=self._cache_control,
+            trim_state=trim_state,
         )
 
     def tools(self) -> list[BaseTool]:

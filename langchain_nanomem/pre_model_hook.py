@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NotRequired
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.managed import RemainingSteps  # noqa: TC002 - LangGraph reads the annotation
 
-from langchain_nanomem.node import MemoryState, pointer_of
+from langchain_nanomem.node import MemoryState, state_update
 from langchain_nanomem.prompt import MemoryPrompt
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ def create_pre_model_hook(
     system_prompt: str | SystemMessage | None = None,
     tools: Sequence[Any] = (),
     cache_control: Mapping[str, Any] | None = None,
+    trim_state: bool = False,
 ) -> Runnable[Any, dict[str, Any]]:
     """A hook for ``create_react_agent(pre_model_hook=..., state_schema=ReactMemoryState)``.
 
     Before each model call it consolidates if the prompt is at or over the budget, and has the
     model sent the system prompt with the memory at its end, and the live window. The state's
-    messages are not changed.
+    messages are not changed, but for `trim_state`.
 
     LangGraph stores and streams what a hook returns. So here the memory does get into the
     agent's checkpoints, its pending writes and its streams, in the field
@@ -60,6 +61,8 @@ def create_pre_model_hook(
             agent: that would stand in front uncounted.
         tools: The agent's tools; they count.
         cache_control: The mark of a provider that wants one; see `MemoryPrompt`.
+        trim_state: Whether messages that are in memory are removed from the agent's state too;
+            see `create_memory_node`.
 
     Returns:
         A runnable, for both `invoke` and `ainvoke`, from a state to its update.
@@ -67,14 +70,16 @@ def create_pre_model_hook(
     hook = _Hook(
         MemoryPrompt(
             consolidator, system_prompt=system_prompt, tools=tools, cache_control=cache_control
-        )
+        ),
+        trim_state=trim_state,
     )
     return RunnableLambda(hook.invoke, hook.ainvoke, name="memory")
 
 
 class _Hook:
-    def __init__(self, prompt: MemoryPrompt) -> None:
+    def __init__(self, prompt: MemoryPrompt, *, trim_state: bool) -> None:
         self._prompt = prompt
+        self._trim_state = trim_state
 
     def invoke(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         conversation = self._prompt.conversation(state, config)
@@ -90,4 +95,5 @@ class _Hook:
         """What goes into the state. A deferred consolidation runs while the model answers."""
         sent = self._prompt.build(conversation)
         self._prompt.defer(conversation)
-        return {INPUT: sent, **pointer_of(conversation)}
+        update = state_update(conversation, self._prompt.consolidator, trim_state=self._trim_state)
+        return {INPUT: sent, **update}

@@ -39,11 +39,11 @@ def saver(request, mem):
     return mem.checkpointer if request.param == "nanomem" else InMemorySaver()
 
 
-def agent_of(mem, chat, saver, tools=(look,), **options):
+def agent_of(mem, chat, saver, tools=(look,), *, trim_state=False, **options):
     return create_react_agent(
         chat,
         list(tools),
-        pre_model_hook=mem.pre_model_hook(tools),
+        pre_model_hook=mem.pre_model_hook(tools, trim_state=trim_state),
         checkpointer=saver,
         **{"state_schema": ReactMemoryState, **options},
     )
@@ -185,6 +185,17 @@ async def test_a_long_loop_of_tools_stays_in_the_window(mem, model, call, saver)
         assert "Find all." in [message.content for message in prompt]
         asked = [c["id"] for m in prompt if m.type == "ai" for c in m.tool_calls]
         assert asked == [m.tool_call_id for m in prompt if m.type == "tool"]
+
+
+async def test_trimmed_state(mem, chat, model, turns):
+    """What is in memory leaves the agent's state; the session has it still."""
+    state = await turns(agent_of(mem, chat, mem.checkpointer, trim_state=True), 12)
+    said = [f"{who}{n}{LONG}" for n in range(12) for who in "qa"]
+    assert [m.content for m in mem.history("t").messages] == said
+    assert [m.content for m in state["messages"]] == said[-len(state["messages"]) :]
+    assert len(state["messages"]) < 12
+    assert [prompt[-1].content for prompt in chat.prompts] == said[::2]
+    assert model.calls == len(consolidated(mem)) > 2
 
 
 async def test_a_hook_apart_from_nanomem(mem, chat, turns):
