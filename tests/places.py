@@ -34,7 +34,8 @@ class Place(ABC):
         model: Answers; the tools are bound here.
         colour: "sync" or "async".
         tools: The tools of the agent.
-        options: More for what is built: middlewares of an agent; the checkpointer.
+        options: More for what is built: ``trim_state``, the ``checkpointer``, the ``middleware``
+            of an agent.
     """
 
     def __init__(
@@ -102,6 +103,10 @@ class _InGraph(Place):
         return [m.text for m, _ in parts if isinstance(m, (AIMessage, BaseMessageChunk)) and m.text]
 
     @property
+    def is_trimmed(self) -> bool:
+        return bool(self.options.get("trim_state"))
+
+    @property
     def saver(self) -> Any:
         return self.options.get("checkpointer", self.memory.checkpointer)
 
@@ -111,7 +116,7 @@ class InGraph(_InGraph):
 
     def build(self) -> Any:
         graph = StateGraph(MemoryState)
-        graph.add_node("model", self.memory.node(self.bound))
+        graph.add_node("model", self.memory.node(self.bound, trim_state=self.is_trimmed))
         graph.add_edge(START, "model")
         if self.tools:
             graph.add_node("tools", ToolNode(self.tools))
@@ -125,11 +130,12 @@ class InAgent(_InGraph):
 
     def build(self) -> Any:
         others = self.options.get("middleware", [])
+        ours = self.memory.middleware(trim_state=self.is_trimmed)
         return create_agent(
             self.model,
             self.tools,
             system_prompt=self.memory.prompt.system_prompt,
-            middleware=[*others, self.memory.middleware()],
+            middleware=[*others, ours],
             checkpointer=self.saver,
         )
 

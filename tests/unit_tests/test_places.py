@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -14,7 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
-from places import MODES, PLACES, at_once
+from places import MODES, PLACES, InAgent, at_once
 from scripted import COUNTER, FREE, LONG, ScriptedChatModel, flat_tokens, save_memory
 
 from langchain_nanomem import ConsolidationError, Nanomem, ScopeError
@@ -23,6 +24,8 @@ from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
 SYSTEM = "Be kind."
+KINDS = {**PLACES, "trimmed": functools.partial(InAgent, trim_state=True)}
+"""Each place, and an agent that keeps in its state only what is not in memory."""
 
 
 @tool
@@ -50,13 +53,13 @@ def open_memory(tmp_path, model):
     return open_memory
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=KINDS)
 def place_of(request, chat, colour, open_memory):
     """Begins, or goes on with, a conversation at each place."""
 
     def place_of(memory=None, **options):
         memory = memory or open_memory()
-        return PLACES[request.param](memory, options.pop("model", chat), colour, **options)
+        return KINDS[request.param](memory, options.pop("model", chat), colour, **options)
 
     return place_of
 
