@@ -469,7 +469,11 @@ class MemoryConsolidator:
                 return chosen._replace(trigger_tokens=early)
             return chosen._replace(trigger_tokens=self.budget_tokens) if self.deferred else chosen
 
-        return WithinThresholds(self._estimate(session, around), thresholds)
+        return WithinThresholds(
+            self._estimate(session, around),
+            thresholds,
+            lambda: self._meter.memory_tokens(opened(session).scope),
+        )
 
     def _thresholds(self, session: Session | Conversation, around: Around) -> Thresholds:
         situation = MeasuredSituation(
@@ -477,7 +481,7 @@ class MemoryConsolidator:
             opened(session),
             around,
             budget_tokens=self.budget_tokens,
-            question_tokens=lambda: self._planner.question_tokens,
+            planner=self._planner,
         )
         return self.policy.thresholds(situation)
 

@@ -44,25 +44,36 @@ class Goal:
 class WithinThresholds(Goal):
     """Begins at the trigger, ends at the target.
 
+    What the memory grows by meanwhile does not count: to make room for that too would take
+    another consolidation, of a turn or two.
+
     Args:
         estimate: Counts the prompt as it is now.
         thresholds: Tells trigger and target; asked once.
+        memory_tokens: Counts the memory in the prompt.
     """
 
-    def __init__(self, estimate: Measure, thresholds: Callable[[], Thresholds]) -> None:
+    def __init__(
+        self, estimate: Measure, thresholds: Callable[[], Thresholds], memory_tokens: Measure
+    ) -> None:
         super().__init__(estimate)
         self._thresholds = thresholds
-        self._target = 0
+        self._memory = memory_tokens
+        self._target = self._memory_first = 0
 
     @override
     def _excess_first(self) -> int:
         trigger, self._target, why = self._thresholds()
         self.reason = f"{self.tokens} tokens; from {trigger} on it goes to {self._target}: {why}"
-        return 0 if self.tokens < trigger else self._excess_begun()
+        if self.tokens < trigger:
+            return 0
+        self._memory_first = self._memory()
+        return self.tokens - self._target
 
     @override
     def _excess_begun(self) -> int:
-        return self.tokens - self._target
+        grown = max(self._memory() - self._memory_first, 0)
+        return self.tokens - grown - self._target
 
 
 class Halved(Goal):

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from langchain_nanomem.conversation import Conversation
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_view import MemoryView
+    from langchain_nanomem.planning import Planner
+    from langchain_nanomem.scopes import Scope
     from langchain_nanomem.tokens import TokenCounter
 
+_STAMP_TOKENS = 16
+"""About what date, weekday and speaker take in front of a message that is consolidated."""
 Count = Callable[[Sequence[BaseMessage]], int]
 Tools = Sequence[Any]
 SystemPrompt = str | SystemMessage | None
@@ -84,6 +88,11 @@ class PromptMeter:
         """The tokens of the tools' schemas."""
         return self.texts.count_tools(tools) if tools else 0
 
+    def memory_tokens(self, scope: Scope) -> int:
+        """The tokens of the memory block; 0 for none."""
+        block = self.memory.block(scope)
+        return self.texts.count_text(block) if block else 0
+
     def boundary(self, conversation: Conversation, tokens_to_remove: int) -> tuple[int, int] | None:
         """Where the range to consolidate ends, and its tokens; None where there is none."""
         start, window = conversation.last_consolidated, conversation.consolidatable
@@ -130,11 +139,11 @@ class MeasuredSituation:
         around: Around,
         *,
         budget_tokens: int,
-        question_tokens: Callable[[], int],
+        planner: Planner,
     ) -> None:
         self.budget_tokens = budget_tokens
         self._meter, self._conversation, self._around = meter, conversation, around
-        self._question = question_tokens
+        self._planner = planner
 
     @cached_property
     def fixed_tokens(self) -> int:
@@ -145,8 +154,7 @@ class MeasuredSituation:
     @cached_property
     def memory_tokens(self) -> int:
         """The memory block."""
-        block = self._meter.memory.block(self._conversation.scope)
-        return self._meter.texts.count_text(block) if block else 0
+        return self._meter.memory_tokens(self._conversation.scope)
 
     @cached_property
     def live_tokens(self) -> int:
@@ -166,7 +174,14 @@ class MeasuredSituation:
     @cached_property
     def question_tokens(self) -> int:
         """What a consolidation asks, beside the memory and the conversation."""
-        return self._question()
+        return self._planner.question_tokens
+
+    @cached_property
+    def range_tokens(self) -> int:
+        """How much of the conversation, about, one call of the consolidating model can read."""
+        most = self._planner.most_shown_tokens - self.memory_tokens
+        stamped = self.live_tokens + _STAMP_TOKENS * len(self._live)
+        return max(most, 0) * self.live_tokens // max(stamped, 1)
 
     @cached_property
     def _shown(self) -> list[BaseMessage]:

@@ -137,6 +137,12 @@ class Planner:
         """The tokens of a question without memory and conversation."""
         return self._counter(self._asking("", "")) + self._counter.count_tools([SAVE_MEMORY])
 
+    @property
+    def most_shown_tokens(self) -> int:
+        """The tokens of memory and conversation that a question has room for."""
+        in_json = self._counter([ANSWER_IN_JSON])
+        return self._budget - self.question_tokens - in_json
+
     def _asking(self, memory: str, shown: str) -> list[BaseMessage]:
         tokens, most = self._counter.count_text(memory), self._limits.told_tokens
         limit = f"memory_update may have about {most} tokens ({most * 3 // 4} English words)."

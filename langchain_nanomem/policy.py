@@ -52,6 +52,11 @@ class Situation(Protocol):
         """What a consolidation asks, beside the memory and the conversation."""
         ...
 
+    @property
+    def range_tokens(self) -> int:
+        """How much of the conversation, about, one call of the consolidating model can read."""
+        ...
+
 
 class Thresholds(NamedTuple):
     """When it begins, and where it ends."""
@@ -139,7 +144,7 @@ class CostAwarePolicy:
         growth = situation.live_tokens / max(situation.live_calls, 1)
         turn = situation.live_tokens / max(situation.live_turns, 1)
         best = self._cheapest_distance(situation, growth)
-        kept, distance = self._within(room, best, turn)
+        kept, distance = self._within(room, min(best, situation.range_tokens), turn)
         trigger = min(around + kept + distance, situation.budget_tokens)
         reason = (
             f"cost-aware: at {growth:.0f} tokens a call, {best:.0f} tokens between consolidations "

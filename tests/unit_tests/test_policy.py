@@ -24,6 +24,7 @@ class Prompt:
     live_calls: int = 30
     live_turns: int = 30
     question_tokens: int = 500
+    range_tokens: int = 1_000_000
 
 
 PROMPT = Prompt()
@@ -36,6 +37,7 @@ SITUATIONS = st.builds(
     live_calls=st.integers(0, 1_000),
     live_turns=st.integers(0, 1_000),
     question_tokens=st.integers(0, 2_000),
+    range_tokens=st.integers(0, 100_000),
 )
 POLICIES = st.builds(
     CostAwarePolicy,
@@ -102,6 +104,12 @@ def test_a_fast_conversation_goes_further():
         for tokens in (3_000, 12_000)
     )
     assert fast == pytest.approx(2 * slow, rel=0.01)
+
+
+def test_a_range_is_one_call():
+    """More than the consolidating model reads at once is not taken out at once."""
+    small = replace(PROMPT, range_tokens=900)
+    assert distance_of(CostAwarePolicy().thresholds(small)) == 900
 
 
 def test_what_is_to_be_kept_is_kept():

@@ -1,0 +1,149 @@
+"""The models of the benchmark: one replays the answers, one writes summaries from what is recorded.
+
+Every summary is made by one rule, so that nobody is favoured. The text that stays in the prompt
+(a summary, or MEMORY.md) has a tenth of the largest prompt; it is made of the facts that were
+recorded for the messages shown, the latest ones. An entry for HISTORY.md, which only we have
+written, has 120 tokens more.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import Field, PrivateAttr
+
+from langchain_nanomem import TokenCounter
+
+COUNTER = TokenCounter()
+ENTRY_TOKENS = 120
+
+
+class Asked(list[tuple[str, int]]):
+    """What a model was asked: its parts in order (tools, then messages), each with its tokens."""
+
+    @property
+    def tokens(self) -> int:
+        """All of it."""
+        return sum(tokens for _, tokens in self)
+
+    @property
+    def text(self) -> str:
+        """All of it, as a text."""
+        return "\n".join(text for text, _ in self)
+
+    @property
+    def system(self) -> str:
+        """The part that no message of the conversation is in."""
+        return "\n".join(text for text, _ in self if text.startswith(("system: ", "[{")))
+
+    def cached_after(self, before: Asked | None) -> int:
+        """The tokens of the longest common prefix with the prompt before."""
+        cached = 0
+        for (text, tokens), (old, _) in zip(self, before or (), strict=False):
+            if text != old:
+                same = next((i for i, (a, b) in enumerate(zip(text, old, strict=False)) if a != b), min(len(text), len(old)))
+                return cached + COUNTER.count_text(text[:same])
+            cached += tokens
+        return cached
+
+
+def asked(messages: list[BaseMessage], tools: list[Any]) -> Asked:
+    """The parts of a prompt."""
+    parts = Asked()
+    if tools:
+        schemas = [convert_to_openai_tool(tool) for tool in tools]
+        parts.append((json.dumps(schemas), COUNTER.count_tools(schemas)))
+    for message in messages:
+        calls = getattr(message, "tool_calls", None) or ""
+        text = f"{message.type}: {_text(message.content)}{json.dumps(calls) if calls else ''}"
+        parts.append((text, COUNTER.count_message(message)))
+    return parts
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(b if isinstance(b, str) else str(b.get("text", b)) for b in content)
+
+
+class Recording(BaseChatModel):
+    """Keeps what it was asked."""
+
+    prompts: list[Asked] = Field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def _llm_type(self) -> str:
+        return "recording"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self.bind(tools=list(tools))
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: Any = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        self.prompts.append(asked(messages, kwargs.get("tools") or []))
+        return ChatResult(generations=[ChatGeneration(message=self._answer(self.prompts[-1]))])
+
+    def _answer(self, prompt: Asked) -> AIMessage:
+        raise NotImplementedError
+
+
+class Replaying(Recording):
+    """Says what the assistant said."""
+
+    replies: list[AIMessage]
+    _next: int = PrivateAttr(0)
+
+    def _answer(self, prompt: Asked) -> AIMessage:
+        reply = self.replies[self._next]
+        self._next += 1
+        return reply.model_copy(update={"id": f"answer-{self._next}"})
+
+
+class Summarizing(Recording):
+    """Writes what was recorded of what it is shown; see above for the rule."""
+
+    facts: list[tuple[str, str]]
+    most_tokens: int
+    written_tokens: int = 0
+    _known: dict[str, None] = PrivateAttr(default_factory=dict)
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self.bind(tools=list(tools), saves=True)
+
+    def _generate(self, messages: Any, *args: Any, saves: bool = False, **kwargs: Any) -> Any:
+        self._saves = saves
+        return super()._generate(messages, *args, **kwargs)
+
+    _saves: bool = PrivateAttr(False)
+
+    def _answer(self, prompt: Asked) -> AIMessage:
+        shown = html.unescape(prompt.text)
+        for fact, source in self.facts:
+            if source in shown:
+                self._known.setdefault(fact)
+        text = _cut("\n".join(f"- {fact}" for fact in reversed(self._known)), self.most_tokens)
+        if not self._saves:
+            self.written_tokens += COUNTER.count_text(text)
+            return AIMessage(text)
+        entry = _cut(" ".join(reversed(self._known)) or "They talked.", ENTRY_TOKENS)
+        self.written_tokens += COUNTER.count_text(text) + COUNTER.count_text(entry)
+        args = {"history_entry": entry, "memory_update": text}
+        return AIMessage("", tool_calls=[{"name": "save_memory", "args": args, "id": "call"}])
+
+
+def _cut(text: str, tokens: int) -> str:
+    while COUNTER.count_text(text) > tokens:
+        text = text[: min(len(text) - 1, len(text) * tokens // COUNTER.count_text(text))]
+    return text or "-"

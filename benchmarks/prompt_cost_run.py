@@ -1,0 +1,168 @@
+"""One conversation through one approach, and what that cost."""
+
+from __future__ import annotations
+
+import html
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from prompt_cost_approaches import (
+    CONFIG,
+    MEMORY_SHARE,
+    Approach,
+    Parts,
+    Setting,
+    conversation_tools,
+    opened,
+    question,
+    scratch,
+)
+from prompt_cost_conversations import Talk
+from prompt_cost_models import COUNTER, Asked, Replaying, Summarizing
+
+CACHED_PRICE = 0.1
+
+
+@dataclass
+class Measured:
+    """What one run took. Tokens, unless its name says otherwise."""
+
+    approach: str
+    talk: str
+    window: int
+    knob: float
+    said: int
+    prompts: int
+    uncached: int
+    summary_calls: int
+    summary_input: int
+    summary_output: int
+    largest: int
+    over_window: int
+    """Prompts that are over the window, though the last user message alone is not."""
+    lost_question: int
+    """Prompts without the user's last message."""
+    shown_share: float
+    """Of the texts that left the prompt, those that a summariser was shown."""
+    verbatim: float
+    """The mean of the conversation's own words in a prompt."""
+    evidence: int
+    evidence_verbatim: int
+    evidence_reachable: int
+    systems: int
+    """Different system prompts, tools included."""
+    turn_ms: float
+
+    @property
+    def key(self) -> tuple[str, int, float, str]:
+        """What tells it from others."""
+        return self.approach, self.window, self.knob, self.talk
+
+    def cost(self, output_price: float) -> float:
+        """In uncached tokens of input."""
+        cached = self.prompts - self.uncached
+        summaries = self.summary_input + output_price * self.summary_output
+        return self.uncached + CACHED_PRICE * cached + summaries
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields."""
+        return asdict(self)
+
+
+def measure(approach: Approach, talk: Talk, setting: Setting) -> Measured:
+    """Run a conversation through an approach."""
+    with scratch() as place:
+        replies = [reply for one in talk.exchanges for reply in one.replies]
+        parts = Parts(
+            Replaying(replies=replies),
+            Summarizing(facts=talk.facts, most_tokens=setting.budget_tokens // MEMORY_SHARE),
+            conversation_tools(talk),
+            setting,
+            Path(place),
+        )
+        graph = approach.build(parts)
+        asked_for, times = [], []
+        for exchange in talk.exchanges:
+            begun, before = time.perf_counter(), len(parts.agent.prompts)
+            graph.invoke({"messages": [question(exchange.question)]}, CONFIG)
+            times.append(time.perf_counter() - begun)
+            asked_for += [exchange.question] * (len(parts.agent.prompts) - before)
+        reachable = _searched(parts) if approach.keeps_all else ""
+        return _measured(approach, talk, parts, asked_for, times, reachable)
+
+
+def _measured(  # noqa: PLR0913 - what a run has left
+    approach: Approach, talk: Talk, parts: Parts, questions: list[str], times: list[float], kept: str
+) -> Measured:
+    prompts, window = parts.agent.prompts, parts.setting.window_tokens
+    summaries = parts.summarizer.prompts
+    verbatim = _Verbatim(talk.said)
+    shown = html.unescape("\n".join(prompt.text for prompt in summaries))
+    last = prompts[-1].text
+    evicted = [text for text in talk.said if not verbatim.holds(last, text)]
+    evicted.remove(talk.exchanges[-1].replies[-1].content)  # it has not been in a prompt yet
+    over = [
+        prompt.tokens > window and COUNTER.count_text(one) < window
+        for prompt, one in zip(prompts, questions, strict=True)
+    ]
+    seen = [text for text in talk.evidence if text in last]
+    return Measured(
+        approach=approach.name,
+        talk=talk.name,
+        window=window,
+        knob=parts.setting.knob,
+        said=sum(map(COUNTER.count_text, talk.said)),
+        prompts=sum(prompt.tokens for prompt in prompts),
+        uncached=_uncached(prompts),
+        summary_calls=len(summaries),
+        summary_input=sum(prompt.tokens for prompt in summaries),
+        summary_output=parts.summarizer.written_tokens,
+        largest=max(prompt.tokens for prompt in prompts),
+        over_window=sum(over),
+        lost_question=sum(
+            one not in prompt.text for prompt, one in zip(prompts, questions, strict=True)
+        ),
+        shown_share=sum(verbatim.holds(shown, text) for text in evicted) / max(len(evicted), 1),
+        verbatim=sum(map(verbatim.tokens, prompts)) / len(prompts),
+        evidence=len(talk.evidence),
+        evidence_verbatim=len(seen),
+        evidence_reachable=sum(text in last or text in kept for text in talk.evidence),
+        systems=len({prompt.system for prompt in prompts}),
+        turn_ms=1_000 * sorted(times)[len(times) // 2],
+    )
+
+
+def _uncached(prompts: list[Asked]) -> int:
+    before: Asked | None = None
+    total = 0
+    for prompt in prompts:
+        total += prompt.tokens - prompt.cached_after(before)
+        before = prompt
+    return total
+
+
+class _Verbatim:
+    """Finds the conversation's own words in prompts."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._tokens = {text: COUNTER.count_text(text) for text in said}
+
+    def holds(self, prompt: str, text: str) -> bool:
+        """Whether a text is in a prompt; of a long one, its head and its tail."""
+        return text in prompt or (text[:80] in prompt and text[-80:] in prompt)
+
+    def tokens(self, prompt: Asked) -> int:
+        """The words in a prompt that were said, each part once."""
+        parts = (part.partition(": ")[2] for part, _ in prompt)
+        return sum(self._tokens.get(self._said(part), 0) for part in parts)
+
+    def _said(self, part: str) -> str:
+        return part.partition('[{"name"')[0] if part not in self._tokens else part
+
+
+def _searched(parts: Parts) -> str:
+    """All that the search of our memory can find: the words of the session, as it reads them."""
+    memory = opened(parts)
+    return "\n".join(str(message.content) for message in memory.history("talk").messages)
