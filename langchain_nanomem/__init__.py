@@ -23,6 +23,7 @@ from langchain_nanomem.migration import Imported, aimport_checkpoints, import_ch
 from langchain_nanomem.nanomem import Nanomem
 from langchain_nanomem.node import MemoryState, create_memory_node
 from langchain_nanomem.policy import CostAwarePolicy
+from langchain_nanomem.pre_model_hook import ReactMemoryState, create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
 from langchain_nanomem.session import Session
@@ -54,6 +55,7 @@ __all__ = [
     "NanomemError",
     "NanomemMiddleware",
     "NanomemSaver",
+    "ReactMemoryState",
     "ScopeError",
     "Session",
     "SessionManager",
@@ -64,6 +66,7 @@ __all__ = [
     "aimport_checkpoints",
     "answer_interrupted_calls",
     "create_memory_node",
+    "create_pre_model_hook",
     "create_search_memory_tool",
     "import_checkpoints",
 ]

@@ -15,11 +15,13 @@ from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.node import create_memory_node
+from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.tools import create_search_memory_tool
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
@@ -164,6 +166,22 @@ class Nanomem:
         from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415 - an extra
 
         return NanomemMiddleware(self.consolidator, trim_state=trim_state)
+
+    def pre_model_hook(
+        self, tools: Sequence[Any] = (), *, trim_state: bool = False
+    ) -> Runnable[Any, dict[str, Any]]:
+        """For ``create_react_agent(pre_model_hook=...)``: see `create_pre_model_hook`.
+
+        Args:
+            tools: The agent's tools; they count.
+            trim_state: See `create_memory_node`.
+        """
+        return create_pre_model_hook(
+            self.consolidator,
+            system_prompt=self._system_prompt,
+            tools=tools,
+            trim_state=trim_state,
+        )
 
     def tools(self) -> list[BaseTool]:
         """For the agent: a tool that searches its past."""

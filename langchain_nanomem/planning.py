@@ -6,7 +6,6 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_nanomem.answers import (
-    ANSWER_IN_JSON,
     MAX_MEMORY_CHARACTERS,
     SAVE_MEMORY,
     Answer,
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from langchain_nanomem.tokens import TokenCounter
 
 _LEAST_ROOM_TOKENS = 400
-_LEAST_ROUND_TOKENS = 64
-"""Less room than that holds no exchange; then the question does not fit into the window anyway."""
 _LEAST_MEMORY_CHARACTERS = 4_000
 _MEMORY_SHARE = 10
 _TOLD_TOKENS = range(200, 4_000)
@@ -144,8 +141,7 @@ class Planner:
     @property
     def most_shown_tokens(self) -> int:
         """The tokens of memory and conversation that a question has room for."""
-        in_json = self._counter([ANSWER_IN_JSON])
-        return self._budget - self.question_tokens - in_json
+        return self._budget - self.question_tokens
 
     def _asking(self, memory: str, shown: str) -> list[BaseMessage]:
         return build_prompt(self._prompt, memory, shown, limit=self.limit_text(memory))
@@ -153,7 +149,7 @@ class Planner:
     def limit_text(self, memory: str) -> str:
         """What a model is told of how long the memory may be, given the current one."""
         tokens, most = self._counter.count_text(memory), self.limits.told_tokens
-        limit = f"memory_update may have about {most} tokens ({most * 3 // 4} English words)."
+        limit = f"memory_update: at most {most} tokens."
         if tokens > most:
             limit += f" The current memory has {tokens}: merge, and leave out what matters least."
         return limit
@@ -176,7 +172,7 @@ class Planner:
         return Answer(f"[EXTRACTIVE] {text or 'nothing that could be put in a sentence'}", None)
 
     def _room_tokens(self, memory: str) -> int:
-        empty = [*self._asking(memory, ""), ANSWER_IN_JSON]
+        empty = self._asking(memory, "")
         room = self._budget - self._counter(empty) - self._counter.count_tools([SAVE_MEMORY])
         memory_tokens = self._counter.count_text(memory)
         if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:
@@ -184,7 +180,7 @@ class Planner:
                 f"MEMORY.md has {memory_tokens} tokens, which leaves no room in a prompt of "
                 f"{self._budget}. Shorten it, or use a model with a larger window."
             )
-        return room if room >= _LEAST_ROUND_TOKENS else _LEAST_ROOM_TOKENS
+        return max(room, _LEAST_ROOM_TOKENS)
 
     def _fitting_end(
         self, conversation: Conversation, boundary: int, sizes: dict[int, int], room: int

@@ -119,3 +119,13 @@ def make(tmp_path) -> Callable[..., MemoryConsolidator]:
 def run(request) -> Callable[..., list[Consolidation]]:
     """Consolidates, or compacts, in one colour."""
     return consolidate_in(request.param)
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a proxy nor a setting of the person who runs the tests gets in between."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_PROXY", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("LANGSMITH_TRACING", "false")

@@ -6,22 +6,38 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import BaseMessage, convert_to_messages
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, StateGraph
+from places import PLACES
 
 from langchain_nanomem import MemoryState, Nanomem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from langchain_core.tools import BaseTool
     from langgraph.graph.state import CompiledStateGraph
+    from places import Place
 
 KEY = "sk-loopback-0b6f5d2c9a"
 SYSTEM = "You are a friendly assistant."
 AGENT, MEMORY = "agent", "memory"
 """The names under which the server knows the two models."""
 THREAD = "cli:user"
+
+
+PADDING = "river stone " * 70
+"""What makes a message long."""
+
+
+@tool
+def look_up(place: str) -> str:
+    """What is known of a place."""
+    return f"{place}: {PADDING}"
 
 
 def chat_model(url: str, name: str, **options: Any) -> ChatOpenAI:
@@ -37,6 +53,26 @@ def build_graph(memory: Nanomem, agent: Any) -> CompiledStateGraph[Any]:
     graph.add_node("memory", memory.node(agent))
     graph.add_edge(START, "memory")
     return graph.compile(checkpointer=memory.checkpointer)
+
+
+def place_of(
+    url: str, workspace: str | Path, name: str, colour: str, *, tools: Sequence[BaseTool] = ()
+) -> Place:
+    """A conversation in one of the three places, as a process has it that starts now.
+
+    An agent asks a person before it calls a tool.
+    """
+    memory = Nanomem(
+        workspace,
+        model=chat_model(url, MEMORY),
+        context_window_tokens=2_400,
+        max_completion_tokens=400,
+        safety_margin_tokens=0,
+        system_prompt=SYSTEM,
+    )
+    asking = {tool.name: True for tool in tools}
+    options = {"middleware": [HumanInTheLoopMiddleware(interrupt_on=asking)]} if asking else {}
+    return PLACES[name](memory, chat_model(url, AGENT), colour, tools=tools, **options)
 
 
 def config_of(thread: str = THREAD) -> dict[str, Any]:

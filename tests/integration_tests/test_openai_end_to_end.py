@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import python
 from langchain_core.messages import convert_to_messages
 from memory_graph import AGENT, KEY, MEMORY, SYSTEM, THREAD, session_lines
 from openai_server import OpenAIServer, save_memory
 
-import langchain_nanomem
 from langchain_nanomem import MemoryStore, TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 TURNS = 30
 BUDGET_TOKENS = 900
@@ -88,20 +85,8 @@ def _talk(
     server: OpenAIServer, workspace: Path, thread: str, colour: str, *texts: str
 ) -> list[str]:
     """Turns in a process of their own; returns what the state then has."""
-    root = Path(langchain_nanomem.__file__).parent.parent
-    proxies = {"http_proxy", "https_proxy", "all_proxy", "openai_proxy", "openai_api_base"}
-    env = {name: value for name, value in os.environ.items() if name.lower() not in proxies}
-    paths = os.pathsep.join(map(str, (root, root / "tests")))
-    done = subprocess.run(
-        [sys.executable, "-c", TALK, server.url, workspace, thread, colour, *texts],
-        env=env | {"PYTHONPATH": paths, "NO_PROXY": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    contents: list[str] = json.loads(done.stdout)
+    done = python(TALK, server.url, workspace, thread, colour, *texts)
+    contents: list[str] = json.loads(done)
     return contents
 
 

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
-from langchain_core.tools import tool
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from memory_graph import (
     AGENT,
     KEY,
     MEMORY,
+    PADDING,
     SYSTEM,
     THREAD,
     Chat,
     build_graph,
     chat_model,
     config_of,
+    look_up,
     session_lines,
 )
 from openai import BadRequestError
@@ -33,21 +34,11 @@ from langchain_nanomem import MemoryState, Nanomem, SessionManager
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+pytestmark = pytest.mark.usefixtures("plain_environment")
 WINDOW_TOKENS, BUDGET_TOKENS = 2_400, 2_000
-PADDING = "river stone " * 70
 ANSWER = f"Here is what I know. {PADDING}"
 HTML = "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>"
 MOST_TURNS = 20
-
-
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a proxy nor a setting of the person who runs the tests gets in between."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_PROXY", "OPENAI_API_BASE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("LANGSMITH_TRACING", "false")
 
 
 @pytest.fixture
@@ -319,12 +310,6 @@ async def test_usage(
 
 
 # --- tools -------------------------------------------------------------------
-
-
-@tool
-def look_up(place: str) -> str:
-    """What is known of a place."""
-    return f"{place}: {PADDING}"
 
 
 async def test_parallel_tools(open_chat: Callable[..., Chat], server: OpenAIServer) -> None:

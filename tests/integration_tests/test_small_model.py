@@ -184,4 +184,5 @@ def _assert_prompts(talk: Talk, chat: Chat) -> None:
     assert [prompt[-1].content for prompt in talk.agent.asked] == talk.said
     count, tools = chat.memory.consolidator.counter, chat.memory.consolidator.count_tools
     assert max(map(count, talk.agent.asked)) <= BUDGET_TOKENS
-    assert max(map(count, talk.memory.asked)) + tools([SAVE_MEMORY]) <= BUDGET_TOKENS
+    # a question has room for 400 tokens of conversation, however small the window
+    assert max(map(count, talk.memory.asked)) + tools([SAVE_MEMORY]) <= BUDGET_TOKENS + 400

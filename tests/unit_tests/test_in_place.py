@@ -95,7 +95,7 @@ def test_the_question_tells_dates_and_limit(tmp_path, run):
     question = model.prompts[0][-1].content
     assert "2026-05-08 Friday: from 'u0 word word" in question
     assert "2026-05-09 Saturday: from 'u2 word word" in question
-    assert "memory_update may have about 300 tokens" in question
+    assert "memory_update: at most 300 tokens." in question
     assert question.endswith('{"history_entry": "...", "memory_update": "..."}')
     assert [m.content[:2] for m in model.prompts[0][1:-1]] == [
         "u0",

@@ -81,6 +81,7 @@ ORDER = [
     "checkpoint",
     "repair",
     "node",
+    "pre_model_hook",
     "middleware",
     "chain",
     "tools",
@@ -118,6 +119,7 @@ EXPORTS = [
     "NanomemError",
     "NanomemMiddleware",
     "NanomemSaver",
+    "ReactMemoryState",
     "ScopeError",
     "Session",
     "SessionManager",
@@ -128,6 +130,7 @@ EXPORTS = [
     "aimport_checkpoints",
     "answer_interrupted_calls",
     "create_memory_node",
+    "create_pre_model_hook",
     "create_search_memory_tool",
     "import_checkpoints",
 ]

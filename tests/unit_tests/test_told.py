@@ -132,7 +132,7 @@ def test_the_model_is_told_how_long_the_memory_may_be(make, run):
         consolidator = make(window=window, **options)
         session = session_of(consolidator, "UAU", key=f"c:{told}")
         run(consolidator, session, how="compact")
-        assert f"memory_update may have about {told} tokens" in shown(consolidator.model)[0]
+        assert f"memory_update: at most {told} tokens." in shown(consolidator.model)[0]
 
 
 def test_a_memory_that_is_too_long_is_to_be_shortened(make, run):
