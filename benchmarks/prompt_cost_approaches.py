@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware, wrap_model_call
 from langchain_core.messages import HumanMessage, SystemMessage, trim_messages
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from prompt_cost_conversations import Talk
 from prompt_cost_models import COUNTER, Recording
-from typing_extensions import Annotated
 
 from langchain_nanomem import CostAwarePolicy, Nanomem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from langchain_core.runnables import RunnableConfig
+    from prompt_cost_conversations import Talk
 
 SYSTEM = """\
 You are Robin, a warm and attentive companion who talks with people over months.
@@ -94,6 +96,8 @@ class Approach:
     knobs: tuple[float, ...]
     keeps_all: bool = False
     """Whether what leaves the prompt can still be searched by the agent."""
+    needs: tuple[str, ...] = ()
+    """Packages beyond the project's own."""
 
 
 def conversation_tools(talk: Talk) -> list[BaseTool]:
@@ -104,7 +108,7 @@ def conversation_tools(talk: Talk) -> list[BaseTool]:
 
     def made(name: str, what: str) -> BaseTool:
         @tool(name, description=what)
-        def use(target: str, call_id: Annotated[str, InjectedToolCallId]) -> str:
+        def use(target: str, call_id: Annotated[str, InjectedToolCallId]) -> str:  # noqa: ARG001
             return results[call_id]
 
         return use
@@ -171,7 +175,7 @@ def _langchain_same(parts: Parts) -> Any:
 
 
 def _langmem(parts: Parts) -> Any:
-    from langmem.short_term import SummarizationNode
+    from langmem.short_term import SummarizationNode  # noqa: PLC0415 - a peer
 
     class State(MessagesState):
         context: dict[str, Any]
@@ -201,11 +205,11 @@ def _langmem(parts: Parts) -> Any:
 
 
 def _deepagents(parts: Parts) -> Any:
-    from deepagents.backends import FilesystemBackend
-    from deepagents.middleware.summarization import SummarizationMiddleware as Deep
+    from deepagents.backends import FilesystemBackend  # noqa: PLC0415 - a peer
+    from deepagents.middleware import summarization as deep  # noqa: PLC0415 - a peer
 
     budget = parts.setting.budget_tokens
-    middleware = Deep(
+    middleware = deep.SummarizationMiddleware(
         parts.summarizer,
         backend=FilesystemBackend(root_dir=str(parts.place), virtual_mode=True),
         trigger=("tokens", budget),
@@ -216,14 +220,14 @@ def _deepagents(parts: Parts) -> Any:
 
 
 def _deepagents_factory(parts: Parts) -> Any:
-    from deepagents.backends import FilesystemBackend
-    from deepagents.middleware.summarization import create_summarization_middleware
+    from deepagents.backends import FilesystemBackend  # noqa: PLC0415 - a peer
+    from deepagents.middleware import summarization as deep  # noqa: PLC0415 - a peer
 
     window = int(parts.setting.window_tokens * parts.setting.knob)
     model = parts.summarizer
     model.profile = {"max_input_tokens": window}
     backend = FilesystemBackend(root_dir=str(parts.place), virtual_mode=True)
-    return _agent(parts, create_summarization_middleware(model, backend))
+    return _agent(parts, deep.create_summarization_middleware(model, backend))
 
 
 def opened(parts: Parts, **options: Any) -> Nanomem:
@@ -239,9 +243,7 @@ def opened(parts: Parts, **options: Any) -> Nanomem:
 
 def _ours(parts: Parts, **options: Any) -> Any:
     memory = opened(parts, **options)
-    return _agent(
-        parts, memory.middleware(), saver=memory.checkpointer, more=memory.tools()
-    )
+    return _agent(parts, memory.middleware(), saver=memory.checkpointer, more=memory.tools())
 
 
 def _ours_fixed(parts: Parts) -> Any:
@@ -263,19 +265,38 @@ def _ours_cheap_in_place(parts: Parts) -> Any:
     return _ours(parts, policy=policy, reuse_prompt=True)
 
 
+_SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
+_RATIOS = (0.35, 0.45, 0.5, 0.65, 0.8)
+_MEANS = (0.0, 0.35, 0.45, 0.55, 0.65)
+_WHOLE = (0.4, 0.55, 0.7, 0.85, 1.0)
+_LANGMEM, _DEEP = ("langmem",), ("deepagents",)
 APPROACHES = [
     Approach("everything", _everything, "nothing", 1.0, (1.0,)),
-    Approach("trim_messages", _trim, "share of the budget", 1.0, (0.3, 0.45, 0.6, 0.8, 1.0)),
-    Approach("LangChain, tuned", _langchain, "keep", 0.5, (0.2, 0.35, 0.5, 0.65, 0.8)),
-    Approach("LangChain, our budget", _langchain_same, "keep", 0.5, (0.35, 0.45, 0.5, 0.65, 0.8)),
-    Approach("LangChain, default trim", _langchain_default, "keep", 0.5, (0.2, 0.35, 0.5, 0.65, 0.8)),
-    Approach("langmem", _langmem, "max_tokens", 1.0, (0.4, 0.55, 0.7, 0.85, 1.0)),
-    Approach("deepagents, tuned", _deepagents, "keep", 0.5, (0.2, 0.35, 0.5, 0.65, 0.8)),
-    Approach("deepagents, factory", _deepagents_factory, "window", 1.0, (0.4, 0.55, 0.7, 0.85, 1.0)),
-    Approach("ours, fixed", _ours_fixed, "consolidation_ratio", 0.5, (0.35, 0.45, 0.5, 0.65, 0.8), keeps_all=True),
-    Approach("ours, cost-aware", _ours_cheap, "mean_tokens", 0.0, (0.0, 0.35, 0.45, 0.55, 0.65), keeps_all=True),
-    Approach("ours, fixed, prompt reused", _ours_fixed_in_place, "consolidation_ratio", 0.5, (0.35, 0.45, 0.5, 0.65, 0.8), keeps_all=True),
-    Approach("ours, cost-aware, prompt reused", _ours_cheap_in_place, "mean_tokens", 0.0, (0.0, 0.35, 0.45, 0.55, 0.65), keeps_all=True),
+    Approach("trim_messages", _trim, "share of the budget", 1.0, (1.0,)),
+    Approach("LangChain, tuned", _langchain, "keep", 0.5, _SHARES),
+    Approach("LangChain, our budget", _langchain_same, "keep", 0.5, _RATIOS),
+    Approach("LangChain, default trim", _langchain_default, "keep", 0.5, (0.5,)),
+    Approach("langmem", _langmem, "max_tokens", 1.0, _WHOLE, needs=_LANGMEM),
+    Approach("deepagents, tuned", _deepagents, "keep", 0.5, _SHARES, needs=_DEEP),
+    Approach("deepagents, factory", _deepagents_factory, "window", 1.0, _WHOLE, needs=_DEEP),
+    Approach("ours, fixed", _ours_fixed, "consolidation_ratio", 0.5, _RATIOS, keeps_all=True),
+    Approach("ours, cost-aware", _ours_cheap, "mean_tokens", 0.0, _MEANS, keeps_all=True),
+    Approach(
+        "ours, fixed, prompt reused",
+        _ours_fixed_in_place,
+        "consolidation_ratio",
+        0.5,
+        _RATIOS,
+        keeps_all=True,
+    ),
+    Approach(
+        "ours, cost-aware, prompt reused",
+        _ours_cheap_in_place,
+        "mean_tokens",
+        0.0,
+        _MEANS,
+        keeps_all=True,
+    ),
 ]
 
 

@@ -6,18 +6,20 @@ import json
 import random
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SESSION = re.compile(r"session_(\d+)")
 _WORDS = (
-    "the service reads its queue and writes rows to the ledger before it answers while the "
-    "cache keeps prices by region and the worker retries a payment that timed out until the "
-    "operator closes the incident or the deadline of the customer has passed"
-).split()
+    *("the", "service", "reads", "its", "queue", "and", "writes", "rows", "to", "ledger", "before"),
+    *("it", "answers", "while", "cache", "keeps", "prices", "by", "region", "worker", "retries"),
+    *("a", "payment", "that", "timed", "out", "until", "operator", "closes", "incident", "or"),
+    *("deadline", "of", "customer", "has", "passed"),
+)
 
 
 @dataclass

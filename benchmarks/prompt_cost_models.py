@@ -47,10 +47,16 @@ class Asked(list[tuple[str, int]]):
         cached = 0
         for (text, tokens), (old, _) in zip(self, before or (), strict=False):
             if text != old:
-                same = next((i for i, (a, b) in enumerate(zip(text, old, strict=False)) if a != b), min(len(text), len(old)))
-                return cached + COUNTER.count_text(text[:same])
+                return cached + COUNTER.count_text(_common(text, old))
             cached += tokens
         return cached
+
+
+def _common(text: str, other: str) -> str:
+    """What both begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    end = next((i for i, (a, b) in pairs if a != b), min(len(text), len(other)))
+    return text[:end]
 
 
 def asked(messages: list[BaseMessage], tools: list[Any]) -> Asked:
@@ -82,14 +88,15 @@ class Recording(BaseChatModel):
     def _llm_type(self) -> str:
         return "recording"
 
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        """The model with tools, which are recorded with each prompt."""
         return self.bind(tools=list(tools))
 
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: Any = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - the base class's form
+        run_manager: Any = None,  # noqa: ARG002 - the base class's form
         **kwargs: Any,
     ) -> ChatResult:
         self.prompts.append(asked(messages, kwargs.get("tools") or []))
@@ -105,7 +112,7 @@ class Replaying(Recording):
     replies: list[AIMessage]
     _next: int = PrivateAttr(0)
 
-    def _answer(self, prompt: Asked) -> AIMessage:
+    def _answer(self, prompt: Asked) -> AIMessage:  # noqa: ARG002 - it knows what to say
         reply = self.replies[self._next]
         self._next += 1
         return reply.model_copy(update={"id": f"answer-{self._next}"})
@@ -121,15 +128,15 @@ class Summarizing(Recording):
     cached_tokens: int = 0
     """What of the prompts the provider has cached of the agent's last prompt."""
     _known: dict[str, None] = PrivateAttr(default_factory=dict)
+    _saves: bool = PrivateAttr(default=False)
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """The model with tools; with `save_memory` forced it answers by calling that."""
         return self.bind(tools=list(tools), saves=kwargs.get("tool_choice") == "save_memory")
 
     def _generate(self, messages: Any, *args: Any, saves: bool = False, **kwargs: Any) -> Any:
         self._saves = saves
         return super()._generate(messages, *args, **kwargs)
-
-    _saves: bool = PrivateAttr(False)
 
     def _answer(self, prompt: Asked) -> AIMessage:
         self.cached_tokens += prompt.cached_after(self.agent.prompts[-1])

@@ -6,7 +6,7 @@ import html
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prompt_cost_approaches import (
     CONFIG,
@@ -19,8 +19,10 @@ from prompt_cost_approaches import (
     question,
     scratch,
 )
-from prompt_cost_conversations import Talk
 from prompt_cost_models import COUNTER, Asked, Replaying, Summarizing
+
+if TYPE_CHECKING:
+    from prompt_cost_conversations import Talk
 
 CACHED_PRICE = 0.1
 
@@ -94,12 +96,22 @@ def measure(approach: Approach, talk: Talk, setting: Setting) -> Measured:
             times.append(time.perf_counter() - begun)
             asked_for += [exchange.question] * (len(parts.agent.prompts) - before)
         reachable = _searched(parts) if approach.keeps_all else ""
-        return _measured(approach, talk, parts, asked_for, times, reachable)
+        return _measured(approach, talk, parts, Course(asked_for, times, reachable))
 
 
-def _measured(  # noqa: PLR0913 - what a run has left
-    approach: Approach, talk: Talk, parts: Parts, questions: list[str], times: list[float], kept: str
-) -> Measured:
+@dataclass
+class Course:
+    """What happened in a run."""
+
+    questions: list[str]
+    """For each prompt, what the user had said."""
+    seconds: list[float]
+    """What each turn took."""
+    reachable: str
+    """What tools can find."""
+
+
+def _measured(approach: Approach, talk: Talk, parts: Parts, course: Course) -> Measured:
     prompts, window = parts.agent.prompts, parts.setting.window_tokens
     summaries = parts.summarizer.prompts
     verbatim = _Verbatim(talk.said)
@@ -109,7 +121,7 @@ def _measured(  # noqa: PLR0913 - what a run has left
     evicted.remove(talk.exchanges[-1].replies[-1].content)  # it has not been in a prompt yet
     over = [
         prompt.tokens > window and COUNTER.count_text(one) < window
-        for prompt, one in zip(prompts, questions, strict=True)
+        for prompt, one in zip(prompts, course.questions, strict=True)
     ]
     seen = [text for text in talk.evidence if text in last]
     return Measured(
@@ -127,15 +139,15 @@ def _measured(  # noqa: PLR0913 - what a run has left
         largest=max(prompt.tokens for prompt in prompts),
         over_window=sum(over),
         lost_question=sum(
-            one not in prompt.text for prompt, one in zip(prompts, questions, strict=True)
+            one not in prompt.text for prompt, one in zip(prompts, course.questions, strict=True)
         ),
         shown_share=sum(verbatim.holds(shown, text) for text in evicted) / max(len(evicted), 1),
         verbatim=sum(map(verbatim.tokens, prompts)) / len(prompts),
         evidence=len(talk.evidence),
         evidence_verbatim=len(seen),
-        evidence_reachable=sum(text in last or text in kept for text in talk.evidence),
+        evidence_reachable=sum(text in last or text in course.reachable for text in talk.evidence),
         systems=len({prompt.system for prompt in prompts}),
-        turn_ms=1_000 * sorted(times)[len(times) // 2],
+        turn_ms=1_000 * sorted(course.seconds)[len(course.seconds) // 2],
     )
 
 
