@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.codec import decode
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Record
 
 _MADE = "nanomem-"
+_ID = attrgetter("id")
 _EXCHANGE = 2
 
 
@@ -80,12 +82,19 @@ def _is_same(message: BaseMessage, record: Record) -> bool:
     return _said(decode(record)) == _said(message)
 
 
+def ids_of(messages: Sequence[BaseMessage]) -> list[str | None]:
+    """Their ids, in order; fast, since a long conversation is looked at in every turn."""
+    return list(map(_ID, messages))
+
+
 def named(messages: list[BaseMessage]) -> list[BaseMessage]:
     """`messages`, those without an id with one made of themselves and of all before them.
 
     So each has the same one in every turn. System messages get none: a prompt template puts
     them there.
     """
+    if all(ids_of(messages)):
+        return messages
     if all(message.id or message.type == "system" for message in messages):
         return messages
     path, result = hashlib.blake2b(digest_size=16), []

@@ -492,11 +492,10 @@ class MemoryConsolidator:
                 return chosen._replace(trigger_tokens=early)
             return chosen._replace(trigger_tokens=self.budget_tokens) if self.deferred else chosen
 
-        return WithinThresholds(
-            self._estimate(session, around),
-            thresholds,
-            lambda: self._meter.memory_tokens(opened(session).scope),
-        )
+        memory = lambda: self._meter.memory_tokens(opened(session).scope)  # noqa: E731
+        is_promised = isinstance(self.policy, FixedRatioPolicy)
+        estimate = self._estimate(session, around)
+        return WithinThresholds(estimate, thresholds, None if is_promised else memory)
 
     def _thresholds(self, session: Session | Conversation, around: Around) -> Thresholds:
         situation = MeasuredSituation(

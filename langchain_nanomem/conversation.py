@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from langchain_nanomem.alignment import align
+from langchain_nanomem.alignment import align, ids_of
 from langchain_nanomem.codec import decode
 from langchain_nanomem.session import Session, parse_timestamp, valid_pointer
-from langchain_nanomem.window import Window, live_window
+from langchain_nanomem.window import Window, leading_system, live_window
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,9 +54,17 @@ class Conversation:
     limit: int | None = None
     """Behind the last message that may go into memory; None: all may."""
 
+    _window: tuple[int, Window] | None = field(default=None, init=False, repr=False, compare=False)
+    """The window, and the pointer that it is of."""
+
     @property
     def window(self) -> Window:
         """What a prompt shows of it."""
+        if self._window is None or self._window[0] != self.last_consolidated:
+            self._window = (self.last_consolidated, self._live_window())
+        return self._window[1]
+
+    def _live_window(self) -> Window:
         messages, pointer = self.messages, self.last_consolidated
         if isinstance(messages, _Decoded):
             messages, pointer = messages.shown(pointer)
@@ -167,14 +175,14 @@ def of_messages(
         is_recorded_later: Whether the caller itself appends to the session what it has not
             yet, once the model has answered. Until then that can't go into memory.
     """
-    ids = [message.id for message in messages]
-    by_ids = all(message.id or message.type == "system" for message in messages)
+    ids = ids_of(messages)
+    by_ids = all(ids) or all(message.id or message.type == "system" for message in messages)
     conversation = Conversation(
         records.key, messages, 0, _no_time, records.scope or (), records.uid, by_ids=by_ids
     )
     if pointer_id is not None and pointer_id in ids:
         known = ids.index(pointer_id) + 1
-        conversation.last_consolidated = max(known, records.covered(conversation.marks))
+        conversation.last_consolidated = _covered(conversation, records, ids, known)
     elif by_ids and not is_recorded_later and (records.consolidated_ids or records.is_thread):
         conversation.last_consolidated = records.covered(conversation.marks)
     else:
@@ -185,6 +193,20 @@ def of_messages(
         conversation.last_id = records.latest(trimmed, conversation.pointer_id)
     conversation.said_at = _times(conversation, records)
     return conversation
+
+
+def _covered(
+    conversation: Conversation, records: SessionRecords, ids: list[str | None], known: int
+) -> int:
+    """How many leading messages are in memory, of which the pointer tells so many.
+
+    Those are looked at all at once, since there may be very many.
+    """
+    lead = leading_system(conversation.messages)
+    if not records.all_consolidated(ids[lead:known]):
+        return max(known, records.covered(conversation.marks))
+    behind = conversation.messages[known:]
+    return known + records.covered((one.id, one.type == "system") for one in behind)
 
 
 def _align(conversation: Conversation, records: SessionRecords, *, is_recorded_later: bool) -> None:

@@ -44,21 +44,23 @@ class Goal:
 class WithinThresholds(Goal):
     """Begins at the trigger, ends at the target.
 
-    What the memory grows by meanwhile does not count: to make room for that too would take
-    another consolidation, of a turn or two.
-
     Args:
         estimate: Counts the prompt as it is now.
         thresholds: Tells trigger and target; asked once.
-        memory_tokens: Counts the memory in the prompt.
+        memory_tokens: Counts the memory in the prompt. What it grows by meanwhile does not
+            count then: to make room for that too may take one more consolidation, of a turn.
+            None: it counts.
     """
 
     def __init__(
-        self, estimate: Measure, thresholds: Callable[[], Thresholds], memory_tokens: Measure
+        self,
+        estimate: Measure,
+        thresholds: Callable[[], Thresholds],
+        memory_tokens: Measure | None,
     ) -> None:
         super().__init__(estimate)
         self._thresholds = thresholds
-        self._memory = memory_tokens
+        self._memory = memory_tokens or int
         self._target = self._memory_first = 0
 
     @override

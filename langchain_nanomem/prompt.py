@@ -14,7 +14,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from typing_extensions import override
 
-from langchain_nanomem.alignment import named, recognized, unnamed
+from langchain_nanomem.alignment import ids_of, named, recognized, unnamed
 from langchain_nanomem.conversation import Conversation, of_messages
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fitting import fit, least
@@ -151,11 +151,14 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         """The messages with ids; new ones are recorded where no checkpointer of ours does it."""
         sessions, messages = self.consolidator.sessions, named(given)
         with sessions.reading(key) as records:
-            if records.is_thread:
+            new = records.unknown(ids_of(messages))
+            if records.is_thread or not new:
                 return messages
-            messages = recognized(messages, records.messages(records.view()))
-            unknown = [m for m in messages if m.id and m.id not in records.message_ids]
-        if unknown:
+            if new[0] < len(records.line_numbers):  # else it is behind all that was said
+                view = records.view()[: len(messages)]
+                messages = recognized(messages, records.messages(view))
+                new = records.unknown(ids_of(messages))
+        if unknown := [messages[place] for place in new if messages[place].id]:
             sessions.record_messages(key, unknown)
         return messages
 
@@ -269,14 +272,22 @@ def _read(given: Any, config: RunnableConfig) -> _Given:
         isinstance(given, (Sequence, BaseMessage)) and not hasattr(given, "messages")
     ):
         messages = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-        return _Given(convert_to_messages(messages), None, writer)
+        return _Given(_converted(messages), None, writer)
     messages = _field(given, "messages")
     if messages is None:
         raise ValueError(
             "the input is no conversation: give a state with 'messages', a list of messages, a "
             f"prompt value or a text, not {type(given).__name__}"
         )
-    return _Given(convert_to_messages(messages), _field(given, POINTER), writer)
+    return _Given(_converted(messages), _field(given, POINTER), writer)
+
+
+def _converted(messages: Any) -> list[BaseMessage]:
+    """Anything that LangChain takes for messages as messages; those that are some, as they are."""
+    kinds = set(map(type, messages)) if isinstance(messages, list) else {object}
+    if all(issubclass(kind, BaseMessage) for kind in kinds):
+        return list(messages)
+    return convert_to_messages(messages)
 
 
 def _writer(configurable: Mapping[str, Any]) -> Literal["prompt", "chain", "program"]:

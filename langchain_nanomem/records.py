@@ -223,6 +223,15 @@ class SessionRecords(FoldedRecords):
                 break
         return covered
 
+    def unknown(self, message_ids: Sequence[str | None]) -> list[int]:
+        """The places of the ids that no message of the session has."""
+        known = self.message_ids
+        return [place for place, one in enumerate(message_ids) if one not in known]
+
+    def all_consolidated(self, message_ids: Iterable[str | None]) -> bool:
+        """Whether all of these messages are in memory."""
+        return self.consolidated_ids.keys() >= set(message_ids)
+
     def latest(self, *message_ids: str | None) -> str | None:
         """The one of these messages that went into memory last; None where none did."""
         known = [one for one in message_ids if one in self.consolidated_ids]
