@@ -93,8 +93,6 @@ def named(messages: list[BaseMessage]) -> list[BaseMessage]:
     So each has the same one in every turn. System messages get none: a prompt template puts
     them there.
     """
-    if all(ids_of(messages)):
-        return messages
     if all(message.id or message.type == "system" for message in messages):
         return messages
     path, result = hashlib.blake2b(digest_size=16), []

@@ -149,10 +149,13 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
 
     def _recorded(self, key: str, given: list[BaseMessage]) -> list[BaseMessage]:
         """The messages with ids; new ones are recorded where no checkpointer of ours does it."""
-        sessions, messages = self.consolidator.sessions, named(given)
+        sessions, messages, ids = self.consolidator.sessions, given, ids_of(given)
+        if not all(ids):
+            messages = named(given)
+            ids = ids_of(messages)
         with sessions.reading(key) as records:
-            new = records.unknown(ids_of(messages))
-            if records.is_thread or not new:
+            new = [] if records.is_thread else records.unknown(ids)
+            if not new:
                 return messages
             if new[0] < len(records.line_numbers):  # else it is behind all that was said
                 view = records.view()[: len(messages)]

@@ -225,12 +225,14 @@ class SessionRecords(FoldedRecords):
 
     def unknown(self, message_ids: Sequence[str | None]) -> list[int]:
         """The places of the ids that no message of the session has."""
-        known = self.message_ids
-        return [place for place, one in enumerate(message_ids) if one not in known]
+        missing = set(message_ids).difference(self.message_ids)
+        if not missing:
+            return []
+        return [place for place, one in enumerate(message_ids) if one in missing]
 
     def all_consolidated(self, message_ids: Iterable[str | None]) -> bool:
         """Whether all of these messages are in memory."""
-        return self.consolidated_ids.keys() >= set(message_ids)
+        return not set(message_ids).difference(self.consolidated_ids)
 
     def latest(self, *message_ids: str | None) -> str | None:
         """The one of these messages that went into memory last; None where none did."""

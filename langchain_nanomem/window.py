@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
@@ -18,6 +19,7 @@ from langchain_nanomem.session import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+_TYPE = attrgetter("type")
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
 
@@ -67,7 +69,10 @@ def live_window(messages: Sequence[BaseMessage], pointer: int, *, template: int 
     behind its call, a call without a result gets one that says so; nothing else is changed.
     """
     pointer = max(pointer, template)
-    kept = [m for i, m in enumerate(messages[:pointer]) if i < template or m.type == "system"]
+    before = messages[:pointer]
+    kept = list(before[:template])
+    if "system" in map(_TYPE, before[template:]):  # at once, since they may be very many
+        kept += [message for message in before[template:] if message.type == "system"]
     rest = list(messages[pointer:])
     first = next((message for message in rest if message.type != "system"), None)
     if pointer > template and (first is None or not is_user(first)):
