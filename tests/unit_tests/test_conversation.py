@@ -6,12 +6,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from scripted import BEGIN, consolidator_of, save_memory, talk
 
 from langchain_nanomem.codec import decode
 from langchain_nanomem.conversation import Conversation, of_messages, of_session, told_time
+from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.session import Session
+from langchain_nanomem.window import live_window
 
 if TYPE_CHECKING:
     from langchain_nanomem.consolidation import MemoryConsolidator
@@ -158,3 +162,53 @@ def test_a_branch_of_a_deleted_session_is_void(consolidator):
     assert consolidator.maybe_consolidate_by_tokens(seen) == []
     assert consolidator.memory.history_entries() == []
     assert consolidator.sessions.list_sessions() == []
+
+
+# --- looked at all at once -----------------------------------------------------------------
+
+
+KINDS = st.sampled_from([HumanMessage, AIMessage, SystemMessage])
+LISTS = st.lists(st.tuples(KINDS, st.integers(0, 12)), max_size=14, unique_by=lambda one: one[1])
+
+
+class Known(SessionRecords):
+    """Records of which these messages are known, and in memory."""
+
+    def __init__(self, consolidated, known):
+        super().__init__(KEY, dict)
+        self.consolidated_ids = {one: place for place, one in enumerate(consolidated)}
+        self.message_ids = {one: place for place, one in enumerate(known)}
+
+
+@given(LISTS, st.sets(st.integers(0, 12)), st.integers(0, 13))
+def test_the_pointer_is_what_one_by_one_would_give(messages, consolidated, pointer):
+    """However messages were edited, put in front, or removed since."""
+    state = [kind("x", id=str(number)) for kind, number in messages]
+    records = Known(map(str, consolidated), map(str, range(13)))
+    seen = of_messages(records, state, str(pointer))
+    marks = [(message.id, message.type == "system") for message in state]
+    ids = [message.id for message in state]
+    known = ids.index(str(pointer)) + 1 if str(pointer) in ids else 0
+    expected = max(known, records.covered(marks))
+    if known or consolidated:
+        assert seen.last_consolidated == expected
+
+
+@given(LISTS, st.integers(0, 14), st.integers(0, 3))
+def test_the_window_is_what_one_by_one_would_give(messages, pointer, template):
+    """System messages, and a template's, are shown from before it."""
+    state = [kind("x", id=str(number)) for kind, number in messages]
+    window = live_window(state, min(pointer, len(state)), template=min(template, len(state)))
+    before = state[: max(min(pointer, len(state)), min(template, len(state)))]
+    kept = [m for i, m in enumerate(before) if i < template or m.type == "system"]
+    assert window.kept[: len(kept)] == kept
+    assert all(message.type == "human" for message in window.kept[len(kept) :])
+
+
+@given(st.lists(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_unknown_ids_are_found_wherever_they_stand(ids, known):
+    """In their order, also twice, and where there is none."""
+    records = Known([], map(str, known))
+    asked = [str(one) if one else None for one in ids]
+    expected = [place for place, one in enumerate(asked) if one not in records.message_ids]
+    assert records.unknown(asked) == expected
