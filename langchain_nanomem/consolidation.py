@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -60,6 +60,9 @@ class Account:
     output_tokens: int = 0
     seconds: float = 0.0
     """The time that the calls took."""
+
+
+_ACCOUNT = [field.name for field in fields(Account)]
 
 
 class MemoryConsolidator:
@@ -189,6 +192,8 @@ class MemoryConsolidator:
         self._calls = (timeout_seconds, retries)
         self._limits = RoundLimits(max_failures, max_rounds)
         self._on_consolidated = on_consolidated
+        self._texts = self.counter if isinstance(self.counter, TokenCounter) else TokenCounter()
+        self._by_budget: dict[int, Self] = {}
         self._busy = Busy()
         self._behind = DeferredWork()
         self._fit(self._window.budget(model))
@@ -336,9 +341,11 @@ class MemoryConsolidator:
         known = None if self._window.window_tokens is not None else max_input_tokens(model)
         if known is None or (budget := self._window.budget(model)) == self.budget_tokens:
             return self
-        other = copy.copy(self)
-        other._fit(budget)  # noqa: SLF001 - it is one of us
-        return other
+        if budget not in self._by_budget:
+            other = copy.copy(self)
+            other._fit(budget)  # noqa: SLF001 - it is one of us
+            self._by_budget.setdefault(budget, other)
+        return self._by_budget[budget]
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope.
@@ -416,7 +423,8 @@ class MemoryConsolidator:
     def account(self, key: str) -> Account:
         """What the consolidations of a session took so far, in calls, tokens and seconds."""
         with self.sessions.reading(key) as records:
-            return Account(**records.spent)
+            spent = records.spent
+        return Account(**{name: spent[name] for name in _ACCOUNT if name in spent})
 
     # --- its parts ---
 
@@ -424,7 +432,7 @@ class MemoryConsolidator:
         """Make the parts that depend on the budget."""
         self.budget_tokens = budget_tokens
         self.target_tokens = int(budget_tokens * self._ratio)
-        texts = self.counter if isinstance(self.counter, TokenCounter) else TokenCounter()
+        texts = self._texts
         view = MemoryView(lambda: self.memory, budget_tokens, texts.count_text)
         self._meter = PromptMeter(self._count, texts, view, self.sessions, self._max_result_tokens)
         self._planner = Planner(

@@ -74,6 +74,7 @@ def test_the_model_that_converses_decides(tmp_path):
     assert (consolidator.budget_tokens, other.budget_tokens) == (200_000, 8_000)
     assert (other.sessions, other.model) == (consolidator.sessions, consolidator.model)
     assert consolidator.for_model(UNKNOWN) is consolidator
+    assert consolidator.for_model(known(8_000)) is other
 
 
 def test_node_and_chain_take_their_models_window(tmp_path):
