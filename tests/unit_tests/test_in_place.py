@@ -20,6 +20,7 @@ from scripted import (
 )
 
 from langchain_nanomem import CostAwarePolicy, MemoryState, Nanomem
+from langchain_nanomem.policy import Thresholds
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 ENTRY, UPDATE = "They spoke of Mitsou.", "- the cat is called Mitsou"
@@ -128,12 +129,30 @@ def test_a_failing_model_is_a_failure(tmp_path, run):
     assert (model.calls, session.last_consolidated) == (1, 0)
 
 
+class Early:
+    """Consolidates early."""
+
+    def thresholds(self, situation):  # noqa: ARG002 - it does not look
+        return Thresholds(300, 200, "early")
+
+
 def test_a_memory_that_the_prompt_has_not_whole_is_asked_in_the_usual_way(tmp_path, run):
     """Else what the model does not see would be lost from MEMORY.md."""
-    memory, model = opened(tmp_path, save_memory())
+    memory, model = opened(tmp_path, save_memory(), policy=Early())
     memory.memory.write_long_term("- a fact of the user\n" * 260)
-    run(memory.consolidator, due(memory))
+    assert run(memory.consolidator, session_of(memory, "UAU"))
     assert "<conversation>" in model.prompts[0][1].content
+
+
+def test_a_range_that_does_not_fit_is_asked_in_the_usual_way(tmp_path, run):
+    """In pieces, each of which fits."""
+    memory, model = opened(tmp_path, save_memory())
+    session = due(memory)
+    for message in session.messages:
+        message["content"] += LONG * 2
+    assert run(memory.consolidator, session, system_prompt="You are Ada.")
+    assert "<conversation>" in model.prompts[0][1].content
+    assert all(COUNTER(prompt) <= 3_000 for prompt in model.prompts)
 
 
 def test_an_edit_meanwhile_is_asked_about_in_the_usual_way(tmp_path, run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -67,6 +69,39 @@ def test_after_a_consolidation_it_says_nothing_more(make, run):
         assert run(one, again) == []
     said(consolidator, answer("a2", 4_000, id="a2"))
     assert consolidator.estimate_prompt_tokens(session) == 4_100
+
+
+def test_an_answer_that_stays_says_nothing_more_either(make, run):
+    """It is live still, but the prompt that it answered was longer."""
+    consolidator = make(window=1_000, consolidation_ratio=0.9)
+    session = said(consolidator, *(HumanMessage("q"), AIMessage("a")) * 2)
+    said(consolidator, HumanMessage("q2"), answer("a2", 1_100, id="a2"), HumanMessage("q3"))
+    assert consolidator.estimate_prompt_tokens(session) == 1_300
+    (told,) = run(consolidator, session)
+    assert (told.end, told.tokens_after) == (4, 300)
+
+
+def test_what_was_sent_meanwhile_says_nothing(tmp_path):
+    """An answer to a prompt from before a consolidation may come after it."""
+    told = threading.Event(), threading.Event()
+
+    def think(_messages):
+        told[0].set()
+        assert told[1].wait(60)
+        return save_memory()
+
+    consolidator = consolidator_of(tmp_path, think, deferred=True)
+    session = said(consolidator, HumanMessage("q0"), AIMessage("a0", id="a0"), HumanMessage("q1"))
+    assert consolidator.defer(session)
+    assert told[0].wait(60)
+    consolidator.note_sent("s")
+    told[1].set()
+    assert consolidator.close(60)
+    said(consolidator, answer("a1", 9_999, id="a1"))
+    assert consolidator.estimate_prompt_tokens(session) == 200
+    consolidator.note_sent("s")
+    said(consolidator, HumanMessage("q2"), answer("a2", 9_999, id="a2"))
+    assert consolidator.estimate_prompt_tokens(session) == 10_099
 
 
 def test_an_answer_without_an_id_tells_nothing(make):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
 
 import pytest
 from langchain_core.messages import AIMessage
@@ -92,6 +93,19 @@ def test_a_call_that_takes_too_long_is_given_up(make, run, stuck):
     (told,) = run(consolidator, session)
     assert told.history_entry == "in time"
     assert texts(consolidator) == ["in time"]
+
+
+def test_a_call_is_made_in_the_callers_context(make, run):
+    """Tracing and the like see the call though it has a thread of its own."""
+    variable, seen = ContextVar("variable", default="unset"), []
+
+    def look(_messages):
+        seen.append(variable.get())
+        return save_memory()
+
+    variable.set("set")
+    assert run(make(look), session_of(make(), "UAU"))
+    assert seen == ["set"]
 
 
 @pytest.mark.parametrize("error", [TimeoutError("slow"), StatusError(503), APIConnectionError()])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import session_of
+from scripted import LONG, save_memory, session_of
 
 from langchain_nanomem import CostAwarePolicy
 from langchain_nanomem.policy import FixedRatioPolicy, Thresholds
@@ -98,6 +98,19 @@ def test_no_other_distance_costs_less(growth, output_price):
         assert chosen < bill(policy, situation, 300, other)
 
 
+def test_the_cheapest_distance_in_numbers():
+    """400 and 500 are read, 150 and 400 written at 5, 400 and 400 read again at 0.9 more."""
+    price = 900 + 5 * 550 + 0.9 * 800
+    distance = distance_of(CostAwarePolicy(keep_tokens=400).thresholds(PROMPT))
+    assert distance == int((2 * 100 * price / 0.1) ** 0.5)
+
+
+def test_it_never_runs_at_every_turn():
+    """Two turns lie between consolidations at least, whatever the cache costs."""
+    policy = CostAwarePolicy(cached_input_price=1_000)
+    assert distance_of(policy.thresholds(PROMPT)) == 200
+
+
 def test_a_fast_conversation_goes_further():
     """The distance grows with the root of the growth."""
     policy = CostAwarePolicy()
@@ -124,7 +137,7 @@ def test_a_range_is_one_call():
 def test_what_is_to_be_kept_is_kept():
     """Beside system prompt and memory so many tokens are left, and up to a turn more."""
     target = CostAwarePolicy(keep_tokens=1_000).thresholds(PROMPT).target_tokens
-    assert 1_000 <= target - 700 <= 1_100
+    assert target - 700 == 1_100
 
 
 @given(st.integers(0, 90_000))
@@ -193,3 +206,31 @@ def test_a_policy_of_ones_own(make, run):
     assert seen == [(300, 1, 2)]
     assert told.reason.endswith("I say so")
     assert (told.tokens_before, told.tokens_after) == (300, 100)
+
+
+def test_a_memory_that_grows_asks_for_no_second_round(make, run):
+    """What the first round has put into it does not count against the target."""
+    long = save_memory("entry", "- a fact of the user\n" * 40)
+    consolidator = make(long, window=100_000, policy=Steep(), token_counter=None)
+    session = session_of(consolidator, "UAUAU")
+    for message in session.messages:
+        message["content"] += LONG
+    (told,) = run(consolidator, session)
+    assert told.tokens_after > 250
+
+
+class Steep:
+    """From 400 to 250."""
+
+    def thresholds(self, situation):  # noqa: ARG002 - it does not look
+        return Thresholds(400, 250, "steep")
+
+
+def test_deferred_it_begins_at_the_trigger_and_inline_at_the_budget(make):
+    """Between the two nobody waits."""
+    consolidator = make(window=100_000, policy=Steep(), deferred=True)
+    session = session_of(consolidator, "UAUAU")
+    assert consolidator.maybe_consolidate_by_tokens(session) == []
+    assert consolidator.defer(session)
+    assert consolidator.close(60)
+    assert session.last_consolidated == 4

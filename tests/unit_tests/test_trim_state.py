@@ -236,6 +236,18 @@ async def test_what_a_person_removes_is_not_shown(memory, make_graph, chat, call
     assert shown == [word for word in said(9) if word != gone]
 
 
+async def test_what_a_person_removed_from_memory_too_is_not_shown(memory, chat, call):
+    """It was in memory and in the state, and was taken out by hand before anything was trimmed."""
+    graph = StateGraph(MemoryState)
+    graph.add_node("chat", memory.node(chat))
+    whole = graph.add_edge(START, "chat").compile(checkpointer=memory.checkpointer)
+    await talk(call, whole, range(6))
+    assert "q1" in [one for ids in consolidated(memory) for one in ids]
+    await call(whole, "update_state", CONFIG, {"messages": [RemoveMessage(id="q1")]})
+    await talk(call, node_graph(memory, chat, memory.checkpointer), range(6, 9))
+    assert words(session_of(memory).messages) == [word for word in said(9) if word != "q1"]
+
+
 async def test_a_state_that_lost_its_pointer_heals(memory, chat, call):
     """`MessagesState` has no field for it: the session is whole, nothing is summarised twice."""
     graph = node_graph(memory, chat, memory.checkpointer, MessagesState)
