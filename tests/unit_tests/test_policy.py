@@ -212,24 +212,24 @@ def test_a_memory_that_grows_asks_for_no_second_round(make, run):
     """What the first round has put into it does not count against the target."""
     long = save_memory("entry", "- a fact of the user\n" * 40)
     consolidator = make(long, window=100_000, policy=Steep(), token_counter=None)
-    session = session_of(consolidator, "UAUAU")
+    session = session_of(consolidator, "UAUAUAU")
     for message in session.messages:
         message["content"] += LONG
     (told,) = run(consolidator, session)
-    assert told.tokens_after > 250
+    assert told.tokens_after > 400
 
 
 class Steep:
-    """From 400 to 250."""
+    """From 600 to 400."""
 
     def thresholds(self, situation):  # noqa: ARG002 - it does not look
-        return Thresholds(400, 250, "steep")
+        return Thresholds(600, 400, "steep")
 
 
 def test_deferred_it_begins_at_the_trigger_and_inline_at_the_budget(make):
     """Between the two nobody waits."""
     consolidator = make(window=100_000, policy=Steep(), deferred=True)
-    session = session_of(consolidator, "UAUAU")
+    session = session_of(consolidator, "UAUAUAU")
     assert consolidator.maybe_consolidate_by_tokens(session) == []
     assert consolidator.defer(session)
     assert consolidator.close(60)
