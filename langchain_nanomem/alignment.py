@@ -12,7 +12,7 @@ from langchain_nanomem.session import record_shape
 from langchain_nanomem.window import leading_system, message_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from langchain_core.messages import BaseMessage
 
@@ -105,19 +105,22 @@ def named(messages: list[BaseMessage]) -> list[BaseMessage]:
     return result
 
 
-def recognized(messages: list[BaseMessage], records: Sequence[Record]) -> list[BaseMessage]:
-    """`messages`, those that stand in a session at the same places with their ids from there.
+def recognized(
+    messages: list[BaseMessage], records: Sequence[Record], known_ids: Container[str | None]
+) -> list[BaseMessage]:
+    """`messages`, new ones that stand in a session at the same places with their ids from there.
 
     So a program that makes its messages anew for every run, of a database say, has the same
-    ones each time, whatever new ids a graph gives them.
+    ones each time, whatever new ids a graph gives them. One whose id is known is itself,
+    whatever else was said in the same words.
     """
-    known = _matching(messages, records, 0)
-    if known < _EXCHANGE:  # another conversation may well begin with the same greeting
+    same = _matching(messages, records, 0)
+    if same < _EXCHANGE:  # another conversation may well begin with the same greeting
         return messages
-    ids = [record.get("id") for record in records[:known]]
+    ids = [record.get("id") for record in records[:same]]
     return [
-        message.model_copy(update={"id": old}) if old and old != message.id else message
-        for message, old in zip(messages, [*ids, *repeat(None, len(messages) - known)], strict=True)
+        message.model_copy(update={"id": old}) if old and message.id not in known_ids else message
+        for message, old in zip(messages, [*ids, *repeat(None, len(messages) - same)], strict=True)
     ]
 
 

@@ -159,7 +159,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
                 return messages
             if new[0] < len(records.line_numbers):  # else it is behind all that was said
                 view = records.view()[: len(messages)]
-                messages = recognized(messages, records.messages(view))
+                shown = records.messages(view)
+                messages = recognized(messages, shown, records.message_ids)
                 new = records.unknown(ids_of(messages))
         if unknown := [messages[place] for place in new if messages[place].id]:
             sessions.record_messages(key, unknown)
