@@ -50,9 +50,11 @@ def main() -> None:
             print(f"{'holds' if target.holds else 'FAILS':6} {target.figure:>18}  {target.what}")
     if directory := options.results or options.report:
         directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps([run.as_json() for run in runs], indent=1)
-        (directory / "prompt-cost.json").write_text(text + "\n", encoding="utf-8")
-        (directory / "prompt-cost.md").write_text(tables(found), encoding="utf-8")
+        lines = ",\n".join(json.dumps(run.as_json()) for run in runs)
+        (directory / "prompt-cost.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+        note = directory / "prompt-cost-note.md"
+        told = note.read_text(encoding="utf-8") if note.exists() else ""
+        (directory / "prompt-cost.md").write_text(tables(found) + told, encoding="utf-8")
         draw(found, directory / "prompt-cost.png")
 
 

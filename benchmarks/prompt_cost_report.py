@@ -160,7 +160,7 @@ def draw(found: Totals, path: Path) -> None:
         axes.set_title(f"A window of {window:,} tokens")
         axes.set_xlabel("Words of the conversation in a prompt, on average (tokens)")
         axes.set_ylabel("Cost (thousands of uncached input tokens, output 5)")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, _tallest(found, window))
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
@@ -173,6 +173,12 @@ _COLOURS = {
     CHEAP: "#0072b2",
     CHEAP_REUSED: "#56b4e9",
 }
+
+
+def _tallest(found: Totals, window: int) -> float:
+    """Half as much again as ours costs at most: what is far dearer leaves the picture."""
+    ours = [cost for name in OURS for _, cost in _line(found, name, window)]
+    return 1.5 * max(ours, default=1.0)
 
 
 def _line(found: Totals, approach: str, window: int) -> list[tuple[float, float]]:
