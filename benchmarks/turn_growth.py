@@ -8,7 +8,7 @@
   session of so many messages; **untrimmed** the same without trimming; **floor** the same graph
   with a node that only answers, and a checkpointer that keeps the live objects.
 - **deferred**: turns around a consolidation that takes seconds behind the answer, against the
-  same turns without any.
+  same turns without any; the agent's model takes 0.2 s.
 
 The sizes take turns within one run, so that what else the machine does hits all alike. Printed
 are medians in milliseconds, and the ratio of the last size to the first.
@@ -241,7 +241,7 @@ def _talking(place: Path, seconds: float, *, window: int) -> tuple[Callable[[int
         place, model=Answering(seconds=seconds), deferred=True, context_window_tokens=window
     )
     agent = create_agent(
-        Answering(seconds=0.05), middleware=[memory.middleware()], checkpointer=memory.checkpointer
+        Answering(seconds=0.2), middleware=[memory.middleware()], checkpointer=memory.checkpointer
     )
     return _turn_of(agent, LONG), memory
 
