@@ -37,11 +37,13 @@ summary's prompt that the agent's last prompt has. Costs are in tokens of uncach
 - **lost question**: prompts without the user's last message.
 - **over**: prompts over the window.
 - **verbatim**: the conversation's own words in a prompt, on average.
-- **evidence**: the turns that answer the data set's questions, in the last prompt, and reachable
-  there or by a tool of the agent's.
+- **evidence**: the turns that answer the data set's questions, in the last prompt, and there or in
+  the store that a tool of the agent's reads. The search itself is not run, and deepagents' files
+  are not looked into.
 - **systems**: different system prompts, next to the number of summaries: between consolidations
   ours is the same to the byte.
-- **ms**: the median of a turn, models left out; "everything" is what LangGraph itself takes.
+- **ms**: the median of a whole turn, the counting of this benchmark included; "everything" is what
+  it takes without a memory.
 """
 _HEAD = (
     "| approach | cost (1) | cost (5) | ÷ ours | uncached | summaries | their input | largest "
