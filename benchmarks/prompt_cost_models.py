@@ -82,7 +82,6 @@ class Recording(BaseChatModel):
     """Keeps what it was asked."""
 
     prompts: list[Asked] = Field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def _llm_type(self) -> str:

@@ -59,11 +59,6 @@ class Measured:
     """Different system prompts, tools included."""
     turn_ms: float
 
-    @property
-    def key(self) -> tuple[str, int, float, str]:
-        """What tells it from others."""
-        return self.approach, self.window, self.knob, self.talk
-
     def cost(self, output_price: float) -> float:
         """In uncached tokens of input."""
         cached = self.prompts - self.uncached + self.summary_cached

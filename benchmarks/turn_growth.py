@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 LIVE = 40
 LONG = "And what of it, if one looks at it in a calm hour? " * 12
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
-Turn = "Callable[[int], None]"
 
 
 class Answering(BaseChatModel):

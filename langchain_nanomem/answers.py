@@ -153,9 +153,7 @@ def ask(
     for way in _ways(model, messages):
         reply = yield way
         if isinstance(reply, Exception):
-            if not _is_refusal(reply):
-                raise ConsolidationError(f"the model failed: {reply!r}") from reply
-            problem = reply
+            problem = _refusal(reply)
         elif (arguments := _arguments(reply)) is not None:
             return _checked(arguments, max_memory_characters)
     raise ConsolidationError("the model neither called save_memory nor gave its JSON") from problem
@@ -180,9 +178,8 @@ def ask_behind(
     """
     reply = yield Call(model.bind_tools(tools) if tools else model, messages)
     if isinstance(reply, Exception):
-        if _is_refusal(reply):
-            return None
-        raise ConsolidationError(f"the model failed: {reply!r}") from reply
+        _refusal(reply)
+        return None
     _check_finish(reply)
     arguments = _json_in(content_text(reply.content))
     return None if arguments is None else _checked(arguments, max_memory)
@@ -208,6 +205,17 @@ def _bound(model: BaseChatModel, choice: str) -> Runnable[Any, Any]:
         if choice == "auto":
             return model.bind_tools([SAVE_MEMORY])
         raise
+
+
+def _refusal(error: Exception) -> Exception:
+    """The error, where the provider refused the request as such.
+
+    Raises:
+        ConsolidationError: The model failed in another way.
+    """
+    if not _is_refusal(error):
+        raise ConsolidationError(f"the model failed: {error!r}") from error
+    return error
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,7 +15,7 @@ from langchain_nanomem.goals import EVERYTHING_TOKENS, AllButTheLast, Halved, Wi
 from langchain_nanomem.in_place import InPlace
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.memory_view import MemoryView
-from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter
+from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter, Tools
 from langchain_nanomem.model_calls import CircuitBreaker, ModelCaller
 from langchain_nanomem.model_facts import WindowOptions, max_input_tokens, own_budget
 from langchain_nanomem.planning import MemoryLimits, Planner
@@ -27,6 +26,8 @@ from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.window import is_user
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import BaseMessage, SystemMessage
     from langchain_core.runnables import RunnableConfig
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from langchain_nanomem.session import Session
     from langchain_nanomem.window import Window
 
-Tools = Sequence[Any]
 Due = Steps[list[Consolidation]]
 _LEAST_RESULT_TOKENS = 100
 _ENTRY_TOKENS = 600

@@ -176,7 +176,7 @@ class MeasuredSituation:
     @cached_property
     def question_tokens(self) -> int:
         """What a consolidation asks, beside the memory and the conversation."""
-        return self._planner.question_tokens
+        return self._planner.question_tokens()
 
     @cached_property
     def range_tokens(self) -> int:
@@ -191,10 +191,10 @@ class MeasuredSituation:
     def _shown(self) -> list[BaseMessage]:
         return self._meter.window(self._conversation).messages
 
-    @property
+    @cached_property
     def _system(self) -> list[BaseMessage]:
         return [message for message in self._shown if message.type == "system"]
 
-    @property
+    @cached_property
     def _live(self) -> list[BaseMessage]:
         return [message for message in self._shown if message.type != "system"]

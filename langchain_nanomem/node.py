@@ -121,9 +121,9 @@ def state_update(
 
     What is trimmed is noted in the session before, which goes on to show it.
     """
-    pointer = conversation.pointer_id
     trimmed = conversation.trimmable_ids if trim_state else []
     if trimmed:
         consolidator.sessions.note_trimmed(conversation.key, trimmed)
-    update: dict[str, Any] = {"messages": [RemoveMessage(id=one) for one in trimmed]}
-    return {name: value for name, value in [*update.items(), (POINTER, pointer)] if value}
+    removed = [RemoveMessage(id=one) for one in trimmed]
+    update = {"messages": removed, POINTER: conversation.pointer_id}
+    return {name: value for name, value in update.items() if value}

@@ -133,15 +133,15 @@ class Planner:
         """What the model is asked."""
         return self._asking(plan.memory.text, plan.shown)
 
-    @property
-    def question_tokens(self) -> int:
-        """The tokens of a question without memory and conversation."""
-        return self._counter(self._asking("", "")) + self._counter.count_tools([SAVE_MEMORY])
+    def question_tokens(self, memory: str = "") -> int:
+        """The tokens of a question about this memory, without a conversation."""
+        asked = self._counter(self._asking(memory, ""))
+        return asked + self._counter.count_tools([SAVE_MEMORY])
 
     @property
     def most_shown_tokens(self) -> int:
         """The tokens of memory and conversation that a question has room for."""
-        return self._budget - self.question_tokens
+        return self._budget - self.question_tokens()
 
     def _asking(self, memory: str, shown: str) -> list[BaseMessage]:
         return build_prompt(self._prompt, memory, shown, limit=self.limit_text(memory))
@@ -172,8 +172,7 @@ class Planner:
         return Answer(f"[EXTRACTIVE] {text or 'nothing that could be put in a sentence'}", None)
 
     def _room_tokens(self, memory: str) -> int:
-        empty = self._asking(memory, "")
-        room = self._budget - self._counter(empty) - self._counter.count_tools([SAVE_MEMORY])
+        room = self._budget - self.question_tokens(memory)
         memory_tokens = self._counter.count_text(memory)
         if room < _LEAST_ROOM_TOKENS and memory_tokens > self._budget // 2:
             raise ConsolidationError(

@@ -137,7 +137,8 @@ class SessionRecords(FoldedRecords):
         versions = (one["versions"].get(POINTER) for one in checkpoints)
         values = {(self.value("", POINTER, one) or {}).get("json") for one in versions}
         ranges = self.consolidations
-        branches = (reversed(list(_ranges_to(pointer, ranges))) for pointer in values)
+        owner = {one: n for n in reversed(range(len(ranges))) for one in ranges[n]["ids"] if one}
+        branches = (reversed(list(_ranges_to(pointer, ranges, owner))) for pointer in values)
         return list(dict.fromkeys(one for branch in branches for ids in branch for one in ids))
 
     def _with_trimmed(self, newest: list[int], in_memory: list[str]) -> list[int]:
@@ -244,9 +245,16 @@ def _last_id(consolidation: Record) -> str | None:
     return next(filter(None, reversed(consolidation["ids"])), None)
 
 
-def _ranges_to(pointer: str | None, ranges: list[Record]) -> Iterator[list[str]]:
-    """The ids of the consolidated ranges that end at a pointer, and before it, newest first."""
-    owner = {one: n for n in reversed(range(len(ranges))) for one in ranges[n]["ids"] if one}
+def _ranges_to(
+    pointer: str | None, ranges: list[Record], owner: dict[str, int]
+) -> Iterator[list[str]]:
+    """The ids of the consolidated ranges that end at a pointer, and before it, newest first.
+
+    Args:
+        pointer: The id that the newest of them ends with.
+        ranges: All consolidations, oldest first.
+        owner: The place in `ranges` of the first one that has an id.
+    """
     last = len(ranges)
     while pointer in owner and owner[pointer] < last:
         last = owner[pointer]

@@ -259,7 +259,8 @@ class Rounds:
         if model is None or isinstance(model, str):
             plan = self._planner.plan(conversation, boundary, memory)
             return Written(plan, "extractive", self._planner.extract(plan), spent)
-        written = yield from self._answer_in_place(model, conversation, boundary, around, spent)
+        behind = self._plan_in_place(conversation, boundary, memory, around)
+        written = yield from self._answer_in_place(model, behind, spent)
         if written is None:
             plan = self._planner.plan(conversation, boundary, memory)
             answer = yield from self._asked(model, plan, spent)
@@ -272,20 +273,23 @@ class Rounds:
         merged = _with_edits(answer, plan.memory.text, current.text)
         return Written(again, "model", merged, spent)
 
-    def _answer_in_place(
+    def _plan_in_place(
         self,
-        model: BaseChatModel,
         conversation: Conversation,
         boundary: int,
+        memory: MemoryVersion,
         around: Around | None,
-        spent: Spent,
-    ) -> Steps[Written | None]:
-        """The answer to a question behind the conversation; None where it can't be asked so."""
+    ) -> Plan | None:
+        """A plan that is asked behind the conversation; None where it can't be asked so."""
         if self._in_place is None or around is None:
             return None
-        memory = self._meter.memory.store(conversation.scope).read_version()
-        plan = self._in_place.plan(conversation, boundary, memory, around)
-        if plan is None:
+        return self._in_place.plan(conversation, boundary, memory, around)
+
+    def _answer_in_place(
+        self, model: BaseChatModel, plan: Plan | None, spent: Spent
+    ) -> Steps[Written | None]:
+        """The answer to such a plan; None where there is none, or the model gave no such answer."""
+        if self._in_place is None or plan is None:
             return None
         answer = yield from self._caller.through(self._in_place.ask(model, plan), spent)
         return None if answer is None else Written(plan, "model", answer, spent)
