@@ -78,6 +78,11 @@ class Parts:
     place: Path
 
     @property
+    def own_seconds(self) -> float:
+        """What the benchmark itself took in its models."""
+        return self.agent.own_seconds + self.summarizer.own_seconds
+
+    @property
     def around_tokens(self) -> int:
         """System prompt and tools, which a counter of messages does not see."""
         return COUNTER([SystemMessage(SYSTEM)]) + COUNTER.count_tools(self.tools)

@@ -2,14 +2,15 @@
 
 Every summary is made by one rule, so that nobody is favoured. The text that stays in the prompt
 (a summary, or MEMORY.md) has a tenth of the largest prompt; it is made of the facts that were
-recorded for the messages shown, the latest ones. An entry for HISTORY.md, which only we have
-written, has 120 tokens more.
+recorded for the messages shown, in this call or an earlier one, the latest ones. An entry for
+HISTORY.md, which only we have written, has 120 tokens more.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import time
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -82,6 +83,8 @@ class Recording(BaseChatModel):
     """Keeps what it was asked."""
 
     prompts: list[Asked] = Field(default_factory=list)
+    own_seconds: float = 0.0
+    """What the keeping and counting took: no part of a turn."""
 
     @property
     def _llm_type(self) -> str:
@@ -98,8 +101,11 @@ class Recording(BaseChatModel):
         run_manager: Any = None,  # noqa: ARG002 - the base class's form
         **kwargs: Any,
     ) -> ChatResult:
+        begun = time.perf_counter()
         self.prompts.append(asked(messages, kwargs.get("tools") or []))
-        return ChatResult(generations=[ChatGeneration(message=self._answer(self.prompts[-1]))])
+        answer = self._answer(self.prompts[-1])
+        self.own_seconds += time.perf_counter() - begun
+        return ChatResult(generations=[ChatGeneration(message=answer)])
 
     def _answer(self, prompt: Asked) -> AIMessage:
         raise NotImplementedError
@@ -126,6 +132,8 @@ class Summarizing(Recording):
     written_tokens: int = 0
     cached_tokens: int = 0
     """What of the prompts the provider has cached of the agent's last prompt."""
+    before: list[int] = Field(default_factory=list)
+    """For each summary, the number of the agent's prompts before it."""
     _known: dict[str, None] = PrivateAttr(default_factory=dict)
     _saves: bool = PrivateAttr(default=False)
 
@@ -139,6 +147,7 @@ class Summarizing(Recording):
 
     def _answer(self, prompt: Asked) -> AIMessage:
         self.cached_tokens += prompt.cached_after(self.agent.prompts[-1])
+        self.before.append(len(self.agent.prompts))
         shown = html.unescape(prompt.text)
         for fact, source in self.facts:
             if source in shown:

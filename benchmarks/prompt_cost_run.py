@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from prompt_cost_conversations import Talk
 
 CACHED_PRICE = 0.1
+_ASKED_WORDS = 12
+_PASSAGE_CHARACTERS = 400
 
 
 @dataclass
@@ -57,6 +61,8 @@ class Measured:
     evidence_reachable: int
     systems: int
     """Different system prompts, tools included."""
+    systems_changed: int
+    """Prompts whose system part is not that of the prompt before, with no summary in between."""
     turn_ms: float
 
     def cost(self, output_price: float) -> float:
@@ -86,11 +92,13 @@ def measure(approach: Approach, talk: Talk, setting: Setting) -> Measured:
         graph = approach.build(parts)
         asked_for, times = [], []
         for exchange in talk.exchanges:
-            begun, before = time.perf_counter(), len(parts.agent.prompts)
+            before, begun = len(parts.agent.prompts), time.perf_counter() - parts.own_seconds
             graph.invoke({"messages": [question(exchange.question)]}, CONFIG)
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - parts.own_seconds - begun)
             asked_for += [exchange.question] * (len(parts.agent.prompts) - before)
-        reachable = _searched(parts) if approach.keeps_all else ""
+        last = parts.agent.prompts[-1].text
+        gone = [text for text in talk.evidence if text not in last]
+        reachable = _searched(parts, gone) if approach.keeps_all else 0
         return _measured(approach, talk, parts, Course(asked_for, times, reachable))
 
 
@@ -102,8 +110,8 @@ class Course:
     """For each prompt, what the user had said."""
     seconds: list[float]
     """What each turn took."""
-    reachable: str
-    """What tools can find."""
+    found: int
+    """The evidence that is not in the last prompt, and that a tool finds."""
 
 
 def _measured(approach: Approach, talk: Talk, parts: Parts, course: Course) -> Measured:
@@ -140,8 +148,9 @@ def _measured(approach: Approach, talk: Talk, parts: Parts, course: Course) -> M
         verbatim=sum(map(verbatim.tokens, prompts)) / len(prompts),
         evidence=len(talk.evidence),
         evidence_verbatim=len(seen),
-        evidence_reachable=sum(text in last or text in course.reachable for text in talk.evidence),
+        evidence_reachable=len(seen) + course.found,
         systems=len({prompt.system for prompt in prompts}),
+        systems_changed=_unexplained(prompts, set(parts.summarizer.before)),
         turn_ms=1_000 * sorted(course.seconds)[len(course.seconds) // 2],
     )
 
@@ -174,7 +183,24 @@ class _Verbatim:
         return part.partition('[{"name"')[0] if part not in self._tokens else part
 
 
-def _searched(parts: Parts) -> str:
-    """All that the search of our memory can find: the words of the session, as it reads them."""
-    memory = opened(parts)
-    return "\n".join(str(message.content) for message in memory.history("talk").messages)
+def _unexplained(prompts: list[Asked], summarized_before: set[int]) -> int:
+    """The prompts whose system part changed without a summary."""
+    pairs = enumerate(pairwise(prompts), 1)
+    return sum(
+        old.system != new.system and number not in summarized_before for number, (old, new) in pairs
+    )
+
+
+def _searched(parts: Parts, texts: list[str]) -> int:
+    """How many of the texts our search tool gives, when asked for the words they begin with."""
+    (tool,) = opened(parts).tools()
+    found = 0
+    for text in texts:
+        words = re.findall(r"\w+", text)[:_ASKED_WORDS]
+        found += _head(text) in tool.invoke({"query": " ".join(words)}, CONFIG)
+    return found
+
+
+def _head(text: str) -> str:
+    """As much of a text as a passage shows of it."""
+    return text[:_PASSAGE_CHARACTERS]

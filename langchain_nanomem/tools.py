@@ -53,11 +53,11 @@ def create_search_memory_tool(
     past = _Past(memory, sessions, scope_of)
 
     def search_memory(query: str, config: RunnableConfig, limit: int = 5) -> str:  # noqa: D417 - the model sees no config
-        """Search everything said in earlier conversations, and the log of what happened in them.
+        """Search all earlier conversations.
 
         Args:
-            query: A few words that must have been said, or "a phrase" in double quotes.
-            limit: How many passages of each kind to give, at most 20.
+            query: Words that were said, or "a phrase".
+            limit: Passages to give, at most 20.
         """
         return past.search(query[:_MAX_QUERY_CHARACTERS], config, min(max(limit, 1), _MAX_HITS))
 

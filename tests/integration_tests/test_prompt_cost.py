@@ -20,10 +20,11 @@ TEXT = "the river runs past the old mill and nobody minds it at all, year after 
 
 def talk(turns):
     exchanges = [
-        Exchange(f"Question {n}: {TEXT}", [AIMessage(f"Answer {n}: {TEXT}")]) for n in range(turns)
+        Exchange(f"Question {n:02}: {TEXT}", [AIMessage(f"Answer {n:02}: {TEXT}")])
+        for n in range(turns)
     ]
-    facts = [(f"fact {n} of the river", f"Question {n}:") for n in range(turns)]
-    return Talk("rivers", exchanges, facts, [f"Answer {n}: {TEXT}" for n in range(turns)])
+    facts = [(f"fact {n} of the river", f"Question {n:02}:") for n in range(turns)]
+    return Talk("rivers", exchanges, facts, [f"Answer {n:02}: {TEXT}" for n in range(turns)])
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_ours_shows_all_and_finds_all(measured, name):
     assert (run.shown_share, run.lost_question, run.over_window) == (1, 0, 0)
     assert run.evidence_reachable == run.evidence == 40
     assert run.largest <= Setting(2_400, 0.5).budget_tokens
-    assert 1 < run.systems <= run.summary_calls + 1
+    assert (run.systems > 1, run.systems_changed) == (True, 0)
     assert 0 < run.verbatim < run.largest
 
 
@@ -83,7 +84,7 @@ def test_a_question_behind_the_conversation_is_mostly_cached(measured):
     usual = measured["ours, fixed"]
     assert usual.summary_cached < usual.summary_input / 20  # a few words of JSON
     reused = measured["ours, fixed, prompt reused"]
-    assert reused.summary_cached > reused.summary_input / 4  # the window is small
+    assert reused.summary_cached > reused.summary_input / 5  # the window is small
     assert reused.cost(1) < measured["ours, fixed"].cost(1)
 
 

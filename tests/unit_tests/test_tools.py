@@ -138,7 +138,7 @@ def test_the_model_sees_query_and_limit_alone(mem):
     assert tool.name == "search_memory"
     assert set(tool.args) == {"query", "limit"}
     assert tool.get_input_schema().model_json_schema()["required"] == ["query"]
-    assert "double quotes" in tool.args["query"]["description"]
+    assert '"a phrase"' in tool.args["query"]["description"]
     assert tool.description.startswith("Search everything said")
 
 
