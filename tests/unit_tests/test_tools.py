@@ -139,7 +139,7 @@ def test_the_model_sees_query_and_limit_alone(mem):
     assert set(tool.args) == {"query", "limit"}
     assert tool.get_input_schema().model_json_schema()["required"] == ["query"]
     assert '"a phrase"' in tool.args["query"]["description"]
-    assert tool.description.startswith("Search everything said")
+    assert tool.description.startswith("Search all earlier")
 
 
 async def test_media_leave_a_mark(mem, search):
