@@ -1,6 +1,8 @@
 # `make demo` and `make test` need nothing but Python 3.11 or newer, and make.
 PYTHON ?= python3
 VENV := .venv
+# Half of the time a test waits, for a disk or another process.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
@@ -10,7 +12,7 @@ demo: $(READY) ## Play a conversation of several days and show what is remembere
 	$(BIN)/nanomem demo
 
 test: $(READY) ## Run the tests.
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(WORKERS)
 
 check: lint types test ## Everything that has to hold for a commit.
 
@@ -27,7 +29,7 @@ types: $(READY)
 
 coverage: $(READY) ## Run the tests and print the branch coverage.
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --cov=langchain_nanomem --cov-branch --cov-report=term
+	$(BIN)/pytest -n $(WORKERS) --cov=langchain_nanomem --cov-branch --cov-report=term
 
 bench: $(READY) ## Measure the checkpointers side by side: hours, and 10 GB of disk and of memory.
 	$(BIN)/python benchmarks/checkpointers.py

@@ -26,6 +26,7 @@ from langchain_nanomem.policy import CostAwarePolicy
 from langchain_nanomem.pre_model_hook import ReactMemoryState, create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
+from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
@@ -57,6 +58,7 @@ __all__ = [
     "NanomemSaver",
     "ReactMemoryState",
     "ScopeError",
+    "SearchHit",
     "Session",
     "SessionManager",
     "SessionNotFoundError",

@@ -32,11 +32,13 @@ from langchain_nanomem.journal import (
     Journal,
     JournalReader,
     Journals,
+    JournalState,
     Position,
     Record,
     ReplacedError,
 )
 from langchain_nanomem.journal_lines import frame, load_line
+from langchain_nanomem.search_places import forget_session
 from langchain_nanomem.session import utc_now
 from langchain_nanomem.session_files import SessionFiles
 from langchain_nanomem.values import dump_record
@@ -137,6 +139,8 @@ class FileJournal(Journal):
                 self._bury(key, path)
             self._forget_index(key)
             replace_file(path, content)
+            if erase:
+                forget_session(self.workspace, path.stem)
             with _closing(open_file(path, os.O_RDONLY)) as fd:
                 return position_at(fd, len(content))
 
@@ -158,6 +162,7 @@ class FileJournal(Journal):
             temporary_of(path).unlink(missing_ok=True)
             self._files.removed(key)
             sync_directory(path.parent)
+            forget_session(self.workspace, path.stem)
         return True
 
     @override
@@ -170,6 +175,14 @@ class FileJournal(Journal):
     @override
     def list(self) -> Journals:
         return self._files.infos()
+
+    @override
+    def states(self) -> dict[str, JournalState]:
+        return self._files.states()
+
+    @override
+    def key_of(self, name: str) -> str | None:
+        return self._files.key_of(name)
 
     @override
     def index(self, key: str) -> bytes | None:

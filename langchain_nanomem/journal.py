@@ -54,6 +54,20 @@ class JournalInfo(NamedTuple):
 Journals = list[JournalInfo]
 
 
+class JournalState(NamedTuple):
+    """What changes whenever a journal is written to."""
+
+    identity: int
+    """Another one for one that took its place."""
+    size_bytes: int
+    changed: int
+    """When, in whatever unit."""
+
+    def replaces(self, earlier: JournalState) -> bool:
+        """Whether it is another journal than the earlier one, as far as this tells."""
+        return self.identity != earlier.identity or self.size_bytes < earlier.size_bytes
+
+
 class ReplacedError(Exception):
     """The journal is no longer the one that the position was taken of. Read it anew."""
 
@@ -155,6 +169,17 @@ class Journal(ABC):
     @abstractmethod
     def list(self) -> Journals:
         """All journals, in the order of their keys."""
+
+    def states(self) -> dict[str, JournalState]:
+        """The state of each journal, by a short name of it."""
+        return {
+            info.key: JournalState(0, info.size_bytes, int(info.updated_at.timestamp() * 1e6))
+            for info in self.list()
+        }
+
+    def key_of(self, name: str) -> str | None:
+        """The key of a journal that `states` has named; None where it is gone."""
+        return name
 
     @abstractmethod
     def lock(self, key: str) -> AbstractContextManager[None]:

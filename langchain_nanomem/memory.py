@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import uuid
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from langchain_nanomem import files, history_log
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.history_log import HistoryEntry, encode, read_or_empty
-from langchain_nanomem.history_search import search_entries
+from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory_file import (
     ArchivedVersion,
     MemoryFile,
@@ -20,6 +20,9 @@ from langchain_nanomem.memory_file import (
     change_stem,
     version_of,
 )
+from langchain_nanomem.scope_names import checked_scope, scope_name
+from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
+from langchain_nanomem.search_query import Query
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +39,6 @@ _PREAMBLE = (
 _INVISIBLE = r"[\s\x00-\x1f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
 _CLOSING_MARK = re.compile(f"<(?={_INVISIBLE}{_INVISIBLE.join(f'/{MEMORY_TAG}')})", re.IGNORECASE)
 
-_MAX_SCOPE_LENGTH = 200  # as for one file stem; the name of a lock must fit too
 _ALTERED = "To have it as it is now, pass its text to write_long_term."
 
 
@@ -63,15 +65,23 @@ class MemoryStore:
         workspace: The directory that holds all of an agent's memory.
         scope: Whose memory it is, such as ``("user", "42")``. Empty for the workspace's own.
             Distinct scopes never share a file.
+        sessions: The sessions that are searched; by default those of the workspace.
 
     Raises:
         ValueError: `scope` is a string, or a part of it is no string, empty or not Unicode.
     """
 
-    def __init__(self, workspace: str | os.PathLike[str], scope: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        workspace: str | os.PathLike[str],
+        scope: Sequence[str] = (),
+        *,
+        sessions: SessionManager | None = None,
+    ) -> None:
         self.workspace = Path(workspace)
-        self.scope = _checked_scope(scope)
-        name = _scope_name(self.scope)
+        self._given = sessions
+        self.scope = checked_scope(scope)
+        name = scope_name(self.scope)
         directory = self.workspace / "memory"
         if name:
             directory = directory / "scopes" / name
@@ -255,28 +265,64 @@ class MemoryStore:
                 content = read_or_empty(self.history_path)
         return history_log.read_entries(self.history_path, content)
 
-    def search_history(self, query: str, *, limit: int = 10) -> list[HistoryEntry]:
-        """The entries of HISTORY.md that contain words of `query`, best first.
+    def search_history(  # noqa: PLR0913 - what can be asked for, by name
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session_id: str | None = None,
+        tags: Sequence[str] = (),
+        kinds: Sequence[Kind] = ("said", "logged"),
+        neighbours: int = 0,
+    ) -> list[SearchHit]:
+        """What was said in this scope's sessions, and logged of them, that matches best.
 
-        A word matches wherever it occurs, also inside another one, whatever its case; so
-        Chinese and Japanese need no spaces. A date such as ``2026-05-08`` or ``2026-05`` finds
-        the entries of that day or month too. Entries with more of the distinct words come
-        first, then those where they occur more often, then the newest. A ``"phrase in double
-        quotes"`` must occur as it stands, or the entry is left out. No character has another
-        meaning.
+        Words match by their stems, whatever their case ("went" finds "go"), in text without
+        spaces wherever they stand. Messages match by what stands around them too. Where no word
+        is found, the words that contain one are. A date such as ``2026-05-08`` or ``2026-05``
+        finds what is of that day or month. A ``"phrase in double quotes"`` must occur as it
+        stands. No character has another meaning. The ranking also knows what an English
+        question asks for: when, how many, a month, a speaker by name.
+
+        What was said or logged before the call is found, whoever wrote it. The index that is
+        used, in ``.search``, is built anew where it is damaged or gone.
 
         Args:
             query: Words and phrases. A blank one finds nothing.
-            limit: The greatest number of entries; 0 gives none.
+            limit: The greatest number of hits; 0 gives none.
+            since: Only what is of this moment or later; what has no time is left out then.
+            until: Only what is of an earlier moment.
+            session_id: Only what was said in this session, or is logged of it.
+            tags: Only what has all of these tags, such as ``project`` for ``#project``.
+            kinds: Whether to search what was "said", what was "logged", or both.
+            neighbours: How many messages before and behind each message are given with it.
+
+        Returns:
+            The best first; of equals the newest.
 
         Raises:
-            ValueError: `limit` is negative.
-            CorruptRecordError: The file is not UTF-8.
+            ValueError: `limit` or `neighbours` is negative, or a time has no zone.
+            CorruptRecordError: HISTORY.md is not UTF-8.
             OSError: It can't be read, or is a symbolic link.
         """
-        if limit < 0:
-            raise ValueError(f"limit must be 0 or more, not {limit}")
-        return search_entries(self.history_entries(), query, limit)
+        if limit < 0 or neighbours < 0:
+            raise ValueError(
+                f"limit and neighbours must be 0 or more, not {limit} and {neighbours}"
+            )
+        asked = Query.of(query, since=since, until=until, session_id=session_id, tags=tuple(tags))
+        return self._index.search(asked, limit, kinds=kinds, around=neighbours)
+
+    @property
+    def _index(self) -> SearchIndex:
+        return shared_index(
+            self.workspace, self.scope, self._sessions, self.history_path, self.history_entries
+        )
+
+    @cached_property
+    def _sessions(self) -> SessionManager:
+        return SessionManager(self.workspace) if self._given is None else self._given
 
     def get_memory_context(self) -> str:
         """MEMORY.md as one fenced block for a system prompt; "" when it is missing or blank.
@@ -299,29 +345,6 @@ class MemoryStore:
     def _locked(self) -> Iterator[None]:
         with self._locks.hold(self._lock_stem):
             yield
-
-
-def _checked_scope(scope: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(scope, str | bytes):
-        raise ValueError(f"scope must be a sequence of strings, such as ({scope!r},)")  # noqa: TRY004 - wrong arguments are ValueError throughout this package
-    for part in scope:
-        if not isinstance(part, str) or not part:
-            raise ValueError(f"each part of a scope must be a string with text, not {part!r}")
-    return tuple(scope)
-
-
-def _scope_name(scope: tuple[str, ...]) -> str:
-    """A directory name for `scope`; distinct scopes never share one. "" for the empty scope."""
-    joined = "+".join(_part_stem(part) for part in scope)
-    if len(joined) <= _MAX_SCOPE_LENGTH:
-        return joined
-    # "+~" occurs in no other name: no stem begins with a tilde
-    return f"{joined[:120]}+~{hashlib.sha256(joined.encode()).hexdigest()[:40]}"
-
-
-def _part_stem(part: str) -> str:
-    stem = files.file_stem(part)
-    return f"{stem[:-1]}%2e" if stem.endswith(".") else stem  # Windows drops a last dot
 
 
 __all__ = [

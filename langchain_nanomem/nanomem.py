@@ -114,7 +114,7 @@ class Nanomem:
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope, such as ``("user", "42")``."""
-        return MemoryStore(self._workspace, scope)
+        return MemoryStore(self._workspace, scope, sessions=self.sessions)
 
     @cached_property
     def checkpointer(self) -> NanomemSaver:

@@ -44,12 +44,17 @@ def render_message(message: BaseMessage, said_at: datetime | None) -> str:
 
     Tool calls and results are told as such. Media leave a mark that names them.
     """
+    text = render_words(message)
+    return valid_unicode(f"[{render_moment(said_at)}] {speaker_of(message)}: {text}")
+
+
+def render_words(message: BaseMessage) -> str:
+    """What a message says, and what it calls."""
     lines = [content_text(message.content)]
     if isinstance(message, AIMessage):
         lines += [_call_text(call["name"], call["args"]) for call in message.tool_calls]
         lines += [_call_text(call["name"], call["args"]) for call in message.invalid_tool_calls]
-    text = "\n".join(line for line in lines if line.strip())
-    return valid_unicode(f"[{render_moment(said_at)}] {speaker_of(message)}: {text}")
+    return "\n".join(line for line in lines if line.strip())
 
 
 def render_moment(moment: datetime | None) -> str:

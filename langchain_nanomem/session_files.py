@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from langchain_nanomem.files import file_stem, open_file
-from langchain_nanomem.journal import JournalInfo
+from langchain_nanomem.journal import JournalInfo, JournalState
 from langchain_nanomem.journal_lines import BOM
 from langchain_nanomem.values import load_record
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import Record
 
-
+_ENDING = ".jsonl"
 _MAX_STEM_BYTES = 240
 """What a file system takes beside the ending; a longer name can be no file's."""
 
@@ -40,7 +40,7 @@ class SessionFiles:
         """The file of `key`, whether it exists or not."""
         if known := self._adopted.get(key):
             return known
-        path = self.directory / f"{file_stem(key)}.jsonl"
+        path = self.directory / f"{file_stem(key)}{_ENDING}"
         self._yield_place(key, path)
         if not path.exists():
             return self._adopt_legacy(key, path)
@@ -60,13 +60,34 @@ class SessionFiles:
                     found.append(_info(path))
         return sorted(found, key=lambda info: info.key)
 
+    def states(self) -> dict[str, JournalState]:
+        """The state of each file, by its name without the ending."""
+        try:
+            with os.scandir(self.directory) as found:
+                return {
+                    entry.name.removesuffix(_ENDING): JournalState(
+                        stat.st_ino, stat.st_size, stat.st_mtime_ns
+                    )
+                    for entry in found
+                    if entry.name.endswith(_ENDING) and not entry.name.startswith(".")
+                    if (stat := _stat(entry)) is not None
+                }
+        except FileNotFoundError:
+            return {}
+
+    def key_of(self, stem: str) -> str | None:
+        """The key of a file that `states` has named; None where it is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            return _info(self.directory / f"{stem}{_ENDING}").key
+        return None
+
     def _paths(self) -> Iterator[Path]:
         try:
             paths = [*self.directory.iterdir()]  # glob would take what it can't read for empty
         except FileNotFoundError:
             return
         for path in paths:
-            if path.suffix == ".jsonl" and not path.name.startswith("."):
+            if path.suffix == _ENDING and not path.name.startswith("."):
                 yield path
 
     def _yield_place(self, key: str, path: Path) -> None:
@@ -74,7 +95,7 @@ class SessionFiles:
         owner = _owner(path)
         if owner in {None, key}:
             return
-        own = self.directory / f"{file_stem(str(owner))}.jsonl"
+        own = self.directory / f"{file_stem(str(owner))}{_ENDING}"
         if own.exists():
             raise OSError(
                 f"{path} and {own} both say that they are the session {owner!r}. "
@@ -85,7 +106,7 @@ class SessionFiles:
 
     def _adopt_legacy(self, key: str, path: Path) -> Path:
         """Give a file of nanobot, whose names are less exact, the name of its key."""
-        legacy = self.directory / f"{_legacy_stem(key)}.jsonl"
+        legacy = self.directory / f"{_legacy_stem(key)}{_ENDING}"
         if legacy == path or _owner(legacy) != key:
             return path
         try:
@@ -94,6 +115,14 @@ class SessionFiles:
             return path
         except OSError:  # a read-only place: it is read where it lies
             return legacy
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """That of a regular file; None for anything else, and for one that is gone."""
+    try:
+        return entry.stat() if entry.is_file(follow_symlinks=False) else None
+    except FileNotFoundError:
+        return None
 
 
 def _info(path: Path) -> JournalInfo:

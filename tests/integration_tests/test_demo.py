@@ -22,7 +22,7 @@ def locomo_file(path):
             for word in ("one", "two", "three")
             for name in ("Ann", "Ben")
         ]
-    qa = [{"question": "What did they talk about?", "answer": "harbour", "category": 4}]
+    qa = [{"question": "What does Ann talk of?", "answer": "harbour", "category": 4}]
     path.write_text(json.dumps([{"sample_id": "c1", "conversation": talk, "qa": qa}]))
     return path
 
@@ -50,7 +50,7 @@ def test_the_demo_replays_a_locomo_file(tmp_path):
     done = nanomem("demo", "--data", locomo_file(tmp_path / "talk.json"), "--keep", tmp_path / "k")
     assert done.returncode == 0, done.stderr
     assert "c1: Ann and Ben" in done.stdout
-    assert "✔ What did they talk about?" in done.stdout
+    assert "✔ What does Ann talk of?" in done.stdout
 
 
 @pytest.mark.parametrize(

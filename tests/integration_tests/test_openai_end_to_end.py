@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TURNS = 30
+TURNS = 34
 BUDGET_TOKENS = 900
 PADDING = "The river runs past the old mill. " * 8
 FACT = re.compile(r"My (\w+) is called (\w+)\.")

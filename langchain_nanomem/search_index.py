@@ -1,0 +1,342 @@
+"""The search over all that was said and logged in one scope. It is never the source of truth."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
+
+from langchain_nanomem import search_file as on_disk
+from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.search_places import search_path, sessions_path
+from langchain_nanomem.search_postings import Postings
+from langchain_nanomem.search_ranking import Passages, Ranked, rank_entries, rank_messages
+from langchain_nanomem.search_scopes import SessionScopes
+from langchain_nanomem.search_sources import HistoryText, Last, SessionText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from langchain_nanomem.history_log import HistoryEntry
+    from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.search_file import PassageRow, Source
+    from langchain_nanomem.search_query import Query
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["said", "logged"]
+_LOG = "+history"
+"""The name of the event log among the sources: no file of a session is called so."""
+_MOST_OPEN = 32
+_MOST_TRIES = 5
+_MEMORY_ONLY = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A passage that was found: a message, or an entry of the event log."""
+
+    text: str
+    """What was said, or the entry."""
+    kind: Kind
+    """Whether it was said in a session, or logged at a consolidation."""
+    score: float
+    """How well it matches: about 1 for the best of its kind. Comparable within one search."""
+    at: datetime | None
+    """When, in UTC; None where that is not known."""
+    session_id: str | None
+    """The session; of an entry the one that it tells of, None where it names none."""
+    position: int | None
+    """The place of the message in its session, from 0. None for an entry."""
+    speaker: str
+    """Who said it: a name, or ``user``, ``assistant``, ``tool``. "" for an entry."""
+    source: str | None = None
+    """What an entry tells of, such as ``cli:user 0-24``; None for a message."""
+    before: tuple[SearchHit, ...] = ()
+    """The messages before it, as many as were asked for."""
+    after: tuple[SearchHit, ...] = ()
+    """The messages behind it."""
+
+
+class SearchIndex:
+    """Finds what was said and logged in one scope.
+
+    Before each search it reads what is new. It is kept in ``.search`` in the workspace: deleted
+    or damaged, it is built anew.
+
+    Args:
+        workspace: The directory of the memory.
+        scope: Whose memory is searched; nothing of another scope is in the index.
+        sessions: The sessions.
+        history_path: The event log.
+        entries: Reads it.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        scope: tuple[str, ...],
+        sessions: SessionManager,
+        history_path: Path,
+        entries: Callable[[], list[HistoryEntry]],
+    ) -> None:
+        self.scope = scope
+        self._sessions = sessions
+        self._history_path = history_path
+        self._entries = entries
+        self._file = on_disk.SearchFile(search_path(workspace, scope))
+        self._scopes = SessionScopes(sessions_path(workspace), sessions)
+        self._guard = threading.RLock()
+        self._passages = Passages()
+        self._postings = Postings()
+        self._loaded: object = None
+        self._labels: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+
+    def search(
+        self,
+        query: Query,
+        limit: int,
+        *,
+        kinds: Iterable[Kind] = ("said", "logged"),
+        around: int = 0,
+    ) -> list[SearchHit]:
+        """What matches, best first; of equals the newest.
+
+        Args:
+            query: What is asked.
+            limit: How many at most.
+            kinds: What is wanted.
+            around: How many messages before and behind each are given with it.
+
+        Raises:
+            OSError: A file can't be read.
+        """
+        with self._guard:
+            try:
+                return self._found(query, limit, frozenset(kinds), around)
+            except sqlite3.DatabaseError as error:
+                self._recover(error)
+                return self._found(query, limit, frozenset(kinds), around)
+
+    def catch_up(self) -> None:
+        """Read what is new now, so that the next search need not."""
+        with self._guard:
+            try:
+                self._read_news()
+            except sqlite3.DatabaseError as error:
+                self._recover(error)
+                self._read_news()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._guard:
+            self._file.close()
+            self._scopes.close()
+
+    def _recover(self, error: sqlite3.DatabaseError) -> None:
+        """Make it possible to go on: without a disk, or with a new file."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            raise error
+        if code in _MEMORY_ONLY:
+            logger.warning("%s can't be written (%s): kept in memory", self._file.path, error)
+            self._file.close()
+            self._file = on_disk.SearchFile(None)
+        else:
+            logger.warning("%s is damaged (%s): it is built anew", self._file.path, error)
+            self._file.remove()
+        self._loaded = None
+
+    # --- searching ---
+
+    def _found(
+        self, query: Query, limit: int, kinds: frozenset[Kind], around: int
+    ) -> list[SearchHit]:
+        self._read_news()
+        if not limit or not query.asked:
+            return []
+        with self._file.opened() as connection:
+            self._load(connection)
+            terms = self._postings.of_query(connection, query)
+            ranked: list[Ranked] = []
+            if "said" in kinds:
+                most = len(self._passages.rows) if query.needs_text else limit
+                ranked = rank_messages(self._passages, terms, self._labels, query, most)
+            if "logged" in kinds:
+                ranked += rank_entries(self._passages, terms, query)
+                ranked.sort(key=lambda one: one.score, reverse=True)
+            best = list(_first(connection, query, ranked, limit))
+            return [self._hit(connection, one, text, around) for one, text in best]
+
+    def _session_of(self, row: PassageRow) -> str | None:
+        if row.id in self._passages.entry_ids:
+            return row.about.rpartition(" ")[0] or None
+        return self._names[row.source]
+
+    def _hit(
+        self, connection: sqlite3.Connection, one: Ranked, text: str, around: int
+    ) -> SearchHit:
+        hit = self._as_hit(one.row, text, one.score)
+        if not around or hit.kind == "logged":
+            return hit
+        before = self._neighbours(connection, one.row, range(-around, 0))
+        after = self._neighbours(connection, one.row, range(1, around + 1))
+        return SearchHit(**{**hit.__dict__, "before": before, "after": after})
+
+    def _neighbours(
+        self, connection: sqlite3.Connection, row: PassageRow, distances: range
+    ) -> tuple[SearchHit, ...]:
+        found = (self._passages.neighbour(row, distance) for distance in distances)
+        rows = [one for one in found if one is not None and one.speaker]
+        texts = on_disk.texts_of(connection, [one.id for one in rows])
+        return tuple(self._as_hit(one, texts[one.id], 0.0) for one in rows)
+
+    def _as_hit(self, row: PassageRow, text: str, score: float) -> SearchHit:
+        is_entry = row.id in self._passages.entry_ids
+        return SearchHit(
+            text=text,
+            kind="logged" if is_entry else "said",
+            score=score,
+            at=None if row.at is None else datetime.fromtimestamp(row.at, UTC),
+            session_id=self._session_of(row),
+            position=None if is_entry else row.place,
+            speaker=row.speaker,
+            source=(row.about or None) if is_entry else None,
+        )
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        """Take over into memory what the ranking needs."""
+        state = (connection, on_disk.removals_in(connection))
+        if self._loaded != state:
+            self._passages, self._postings, self._loaded = Passages(), Postings(), state
+        known = on_disk.sources_in(connection)
+        self._labels = {one.label: one.id for one in known.values() if one.name != _LOG}
+        self._names = {number: label for label, number in self._labels.items()}
+        log = known.get(_LOG)
+        self._postings.catch_up(connection, self._passages.last_id)
+        new = on_disk.rows_behind(connection, self._passages.last_id)
+        self._passages.add(new, None if log is None else log.id)
+
+    # --- reading what is new ---
+
+    def _read_news(self) -> None:
+        found = self._scopes.of_scope(self.scope)
+        with self._file.opened() as connection:
+            known = on_disk.sources_in(connection)
+        for name in known.keys() - found.keys() - {_LOG}:
+            self._remove(name)
+        for name, bound in found.items():
+            state = _told(bound.state)
+            if name not in known or known[name].version != state:
+                self._read_session(name, bound.key, state)
+        state = _file_state(self._history_path)
+        if state != (known[_LOG].version if _LOG in known else ""):
+            self._bring_in(_LOG, "", state, lambda: HistoryText(self._entries()))
+
+    def _read_session(self, name: str, key: str, state: str) -> None:
+        try:
+            with self._sessions.reading(key) as records:
+                if (records.scope or ()) != self.scope:
+                    return
+                self._bring_in(name, key, state, lambda: SessionText(records))
+        except (NanomemError, OSError) as error:
+            logger.warning("session %r is not searched: %s", key, error)
+            with self._file.writing() as connection:
+                known = on_disk.sources_in(connection).get(name, _new_source(name, key))
+                on_disk.put_source(connection, known._replace(version=state))
+
+    def _bring_in(
+        self, name: str, label: str, state: str, read: Callable[[], SessionText | HistoryText]
+    ) -> None:
+        """Put in what a source has new. What is read is read before the file is locked."""
+        text = read()
+        for _ in range(_MOST_TRIES):
+            with self._file.opened() as connection:
+                known = on_disk.sources_in(connection).get(name, _new_source(name, label))
+                last = on_disk.last_of(connection, known.id)
+            is_same = known.size <= text.count and text.mark(known.size) == known.mark
+            added = list(text.passages(Last(*last) if is_same else Last()))
+            new = known._replace(version=state, size=text.count, mark=text.mark(text.count))
+            with self._file.writing() as connection:
+                if on_disk.sources_in(connection).get(name, known) != known:
+                    continue  # another process was faster
+                source = on_disk.put_source(connection, new)
+                if not is_same:
+                    on_disk.remove_passages(connection, source)
+                on_disk.add_passages(connection, source, added)
+                break
+        if name != _LOG and self._sessions.journal.key_of(name) is None:
+            self._remove(name)  # it was deleted meanwhile
+
+    def _remove(self, name: str) -> None:
+        on_disk.forget_source(self._file, name)
+
+
+def _new_source(name: str, label: str) -> Source:
+    return on_disk.Source(0, name, label, "", 0, 0)
+
+
+def _told(state: object) -> str:
+    return repr(tuple(state))  # type: ignore[arg-type]  # a named tuple
+
+
+def _file_state(path: Path) -> str:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return ""
+    return repr((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+def _first(
+    connection: sqlite3.Connection, query: Query, ranked: list[Ranked], limit: int
+) -> Iterator[tuple[Ranked, str]]:
+    """The first ones whose text has what the query insists on."""
+    step = max(limit, 256) if query.needs_text else limit
+    for start in range(0, len(ranked), step):
+        some = ranked[start : start + step]
+        texts = on_disk.texts_of(connection, [one.row.id for one in some])
+        for one in some:
+            if query.accepts(texts[one.row.id], one.row.at):
+                yield one, texts[one.row.id]
+                limit -= 1
+                if not limit:
+                    return
+
+
+_OpenIndexes = OrderedDict[tuple[str, ...], SearchIndex]
+_OPEN: WeakKeyDictionary[SessionManager, _OpenIndexes] = WeakKeyDictionary()
+_OPENING = threading.Lock()
+
+
+def shared_index(
+    workspace: Path,
+    scope: tuple[str, ...],
+    sessions: SessionManager,
+    history_path: Path,
+    entries: Callable[[], list[HistoryEntry]],
+) -> SearchIndex:
+    """The index of a scope: one for all who use the same sessions, as long as it is in use."""
+    with _OPENING:
+        known = _OPEN.setdefault(sessions, OrderedDict())
+        index = known.pop(scope, None)
+        if index is None:
+            index = SearchIndex(workspace, scope, sessions, history_path, entries)
+        known[scope] = index
+        while len(known) > _MOST_OPEN:
+            known.popitem(last=False)[1].close()
+        return index

@@ -1,0 +1,81 @@
+"""Which sessions belong to whose memory: kept on the disk, since asking each of them is slow."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.search_file import SearchFile
+from langchain_nanomem.search_places import Bound, bound_in, put_bound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from langchain_nanomem.journal import JournalState
+    from langchain_nanomem.manager import SessionManager
+
+logger = logging.getLogger(__name__)
+
+
+class SessionScopes:
+    """The scopes of all sessions of a workspace.
+
+    Args:
+        path: Where they are kept.
+        sessions: The sessions.
+    """
+
+    def __init__(self, path: Path, sessions: SessionManager) -> None:
+        self._file = SearchFile(path)
+        self._sessions = sessions
+        self._known: dict[str, Bound] = {}
+
+    def of_scope(self, scope: tuple[str, ...]) -> dict[str, Bound]:
+        """The sessions of a scope as they are now, by the names of their journals."""
+        states = self._sessions.journal.states()
+        if states.keys() - self._known.keys():
+            self._load()
+        to_ask = [name for name, state in states.items() if self._is_unclear(name, state)]
+        found = {name: bound for name in to_ask if (bound := self._read(name, states[name]))}
+        self._keep(found)
+        return {
+            name: bound._replace(state=states[name])
+            for name, bound in self._known.items()
+            if bound.scope == scope and name in states
+        }
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _is_unclear(self, name: str, state: JournalState) -> bool:
+        """Whether a session is to be asked whose it is: it is bound for good, once it is."""
+        bound = self._known.get(name)
+        if bound is None or state.replaces(bound.state):
+            return True
+        return bound.scope == () and bound.state != state
+
+    def _load(self) -> None:
+        with self._file.opened() as connection:
+            self._known |= bound_in(connection)
+
+    def _read(self, name: str, state: JournalState) -> Bound | None:
+        """Ask a session. None: it can't be read."""
+        key = self._sessions.journal.key_of(name)
+        if key is None:
+            return None
+        try:
+            with self._sessions.reading(key) as records:
+                return Bound(key, records.scope or (), state)
+        except (NanomemError, OSError) as error:
+            logger.warning("session %r is not searched: %s", key, error)
+            return None
+
+    def _keep(self, found: dict[str, Bound]) -> None:
+        changed = {name: bound for name, bound in found.items() if self._known.get(name) != bound}
+        self._known |= found
+        if not changed:
+            return
+        with self._file.writing() as connection:
+            put_bound(connection, changed)
