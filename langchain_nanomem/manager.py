@@ -63,6 +63,8 @@ class SessionManager:
     """How a graph's values are written; `NanomemSaver` sets it when it has a serializer."""
     turns: Turns
     """Has turns of a session come one after the other, where a chain asks for that."""
+    derived: OrderedDict[tuple[str, ...], Any]
+    """What others keep at hand of a scope's sessions; it has a `close`, which `forget` calls."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class SessionManager:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.elements = Elements()
         self.turns = Turns()
+        self.derived = OrderedDict()
         self._max_cached = max_cached_sessions
         self._max_weight = max_cached_messages
         self._uses = 0
@@ -143,6 +146,9 @@ class SessionManager:
         """Forget all that is cached and that nobody holds."""
         with self._guard:
             self._recent.clear()
+            derived = [*self.derived.values()]
+        for one in derived:
+            one.close()
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """All sessions, the one last written first.

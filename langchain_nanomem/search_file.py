@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 60.0
+_OF_THE_PARENT: list[sqlite3.Connection] = []
+"""Kept after a fork: to close them would take the parent's away from under it."""
 _FORMAT = 1_000 + TERMS_VERSION
 _SCHEMA = """
 CREATE TABLE sources(
@@ -98,11 +100,13 @@ class SearchFile:
         path: The file; None: in memory alone.
     """
 
+    _connection: sqlite3.Connection | None = None
+
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._guard = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._identity: object = None
+        self._process = os.getpid()
+        self._inode: int | None = None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -143,17 +147,25 @@ class SearchFile:
         with self._guard:
             self._close()
 
+    def __del__(self) -> None:
+        self._close()
+
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._process == os.getpid():
+            connection.close()
+        else:
+            _OF_THE_PARENT.append(connection)
 
     def _connected(self) -> sqlite3.Connection:
         """The connection, made anew after a fork, and where the file is another one now."""
-        if self._connection is None or self._identity != (os.getpid(), _inode(self.path)):
+        is_ours = self._process == os.getpid() and self._inode == _inode(self.path)
+        if self._connection is None or not is_ours:
             self._close()
             self._connection = _connected(self.path)
-            self._identity = (os.getpid(), _inode(self.path))
+            self._process, self._inode = os.getpid(), _inode(self.path)
         return self._connection
 
 

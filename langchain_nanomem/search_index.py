@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakKeyDictionary
 
 from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
@@ -20,6 +18,7 @@ from langchain_nanomem.search_scopes import SessionScopes
 from langchain_nanomem.search_sources import HistoryText, Last, SessionText
 
 if TYPE_CHECKING:
+    from collections import OrderedDict
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
@@ -124,6 +123,7 @@ class SearchIndex:
 
         Raises:
             OSError: A file can't be read.
+            sqlite3.OperationalError: Someone else has kept the index for a minute.
         """
         with self._guard:
             try:
@@ -318,8 +318,6 @@ def _first(
                     return
 
 
-_OpenIndexes = OrderedDict[tuple[str, ...], SearchIndex]
-_OPEN: WeakKeyDictionary[SessionManager, _OpenIndexes] = WeakKeyDictionary()
 _OPENING = threading.Lock()
 
 
@@ -332,7 +330,7 @@ def shared_index(
 ) -> SearchIndex:
     """The index of a scope: one for all who use the same sessions, as long as it is in use."""
     with _OPENING:
-        known = _OPEN.setdefault(sessions, OrderedDict())
+        known: OrderedDict[tuple[str, ...], SearchIndex] = sessions.derived
         index = known.pop(scope, None)
         if index is None:
             index = SearchIndex(workspace, scope, sessions, history_path, entries)

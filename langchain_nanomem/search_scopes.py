@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sqlite3
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
@@ -10,6 +12,7 @@ from langchain_nanomem.search_file import SearchFile
 from langchain_nanomem.search_places import Bound, bound_in, put_bound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from langchain_nanomem.journal import JournalState
@@ -57,7 +60,7 @@ class SessionScopes:
         return bound.scope == () and bound.state != state
 
     def _load(self) -> None:
-        with self._file.opened() as connection:
+        with _without_file(), self._file.opened() as connection:
             self._known |= bound_in(connection)
 
     def _read(self, name: str, state: JournalState) -> Bound | None:
@@ -77,5 +80,14 @@ class SessionScopes:
         self._known |= found
         if not changed:
             return
-        with self._file.writing() as connection:
+        with _without_file(), self._file.writing() as connection:
             put_bound(connection, changed)
+
+
+@contextlib.contextmanager
+def _without_file() -> Iterator[None]:
+    """Go on where the file can't be used: each session is asked then."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        logger.debug("whose each session is is not kept: %s", error)

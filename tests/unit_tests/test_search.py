@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import random
 import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -474,3 +478,33 @@ def test_a_store_of_its_own_searches_the_workspaces_sessions(mem):
     """`MemoryStore(workspace)` finds what sessions of the workspace have."""
     say(mem, "s", "zanzibar")
     assert found(MemoryStore(mem.sessions.journal.workspace), "zanzibar") == ["zanzibar"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12: threads may be
+def test_a_forked_process_opens_the_index_itself(mem):
+    """Parent and child search on, each with a connection of its own; `close` lets go of it."""
+    say(mem, "s", "zanzibar")
+    assert found(mem.memory, "zanzibar")
+    child = os.fork()
+    if not child:
+        status = 1
+        with suppress(BaseException):
+            status = 0 if found(mem.memory, "zanzibar") == ["zanzibar"] else 2
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    say(mem, "s", "mombasa")
+    assert found(mem.memory, "mombasa")[0] == "mombasa"
+    mem.close()
+    assert found(mem.memory, "mombasa")[0] == "mombasa"
+
+
+def test_an_index_is_let_go_of_with_its_sessions(tmp_path):
+    """A store that nobody holds keeps no file open."""
+    store = MemoryStore(tmp_path)
+    store.append_history("zanzibar")
+    assert found(store, "zanzibar")
+    index = weakref.ref(store._index)
+    del store
+    gc.collect()
+    assert index() is None
