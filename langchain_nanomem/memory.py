@@ -282,7 +282,8 @@ class MemoryStore:
         Words match by their stems, whatever their case ("went" finds "go"), in text without
         spaces wherever they stand. Messages match by what stands around them too. Where no word
         is found, the words that contain one are. A date such as ``2026-05-08`` or ``2026-05``
-        finds what is of that day or month. A ``"phrase in double quotes"`` must occur as it
+        finds what is of that day or month. What has the whole query in it, word by word, comes
+        first, if that is four words or more. A ``"phrase in double quotes"`` must occur as it
         stands. No character has another meaning. The ranking also knows what an English
         question asks for: when, how many, a month, a speaker by name.
 

@@ -34,6 +34,7 @@ _LOG = "+history"
 """The name of the event log among the sources: no file of a session is called so."""
 _MOST_OPEN = 32
 _MOST_TRIES = 5
+_LIKELY_QUOTED = 48
 _MEMORY_ONLY = frozenset(
     {
         sqlite3.SQLITE_READONLY,
@@ -179,6 +180,7 @@ class SearchIndex:
             if "logged" in kinds:
                 ranked += rank_entries(self._passages, terms, query)
                 ranked.sort(key=lambda one: one.score, reverse=True)
+            ranked = _quotes_first(connection, query, ranked)
             best = list(_first(connection, query, ranked, limit))
             return [self._hit(connection, one, text, around) for one, text in best]
 
@@ -300,6 +302,21 @@ def _file_state(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return repr((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+def _quotes_first(
+    connection: sqlite3.Connection, query: Query, ranked: list[Ranked]
+) -> list[Ranked]:
+    """Those of the best first that the query quotes."""
+    likely = ranked[:_LIKELY_QUOTED]
+    texts = on_disk.texts_of(connection, [one.row.id for one in likely])
+    quoted = [one for one in likely if query.is_quoted_in(texts[one.row.id])]
+    if not quoted:
+        return ranked
+    top = ranked[0].score
+    ids = {one.row.id for one in quoted}
+    rest = (one for one in ranked if one.row.id not in ids)
+    return [*(one._replace(score=top + one.score) for one in quoted), *rest]
 
 
 def _first(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from langchain_nanomem.rendering import valid_unicode
@@ -13,6 +14,8 @@ from langchain_nanomem.search_terms import query_terms
 
 _PHRASE = re.compile(r'"([^"]+)"')
 _TAG = re.compile(r"(?<![\w#])#([^\W\d][\w/-]*)")
+_WORD = re.compile(r"[^\W_]+")
+_LEAST_QUOTED = 4
 _MAX_CHARACTERS = 2_000
 
 
@@ -74,6 +77,13 @@ class Query(NamedTuple):
         is_late_enough = self.since is None or at >= self.since
         return is_late_enough and (self.until is None or at < self.until)
 
+    def is_quoted_in(self, text: str) -> bool:
+        """Whether a text has the words of the query as they stand, whatever is between them."""
+        words = _words(self.asked)
+        if len(words) < _LEAST_QUOTED or max(words, key=len) not in text.casefold():
+            return False
+        return f" {' '.join(words)} " in f" {' '.join(_words(text))} "
+
     def accepts(self, text: str, at: float | None) -> bool:
         """Whether a text has all phrases and tags that are asked for."""
         if self.tags and not self.tags <= tags_in(text):
@@ -87,6 +97,11 @@ class Query(NamedTuple):
 def tags_in(text: str) -> set[str]:
     """The tags that a text has: ``#project`` is one, a heading or ``C#`` is none."""
     return {tag.casefold() for tag in _TAG.findall(text)}
+
+
+@lru_cache(maxsize=256)
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(folded(text)))
 
 
 def folded(text: str) -> str:

@@ -124,6 +124,14 @@ def test_the_log_leads_to_what_it_tells_of(mem):
     assert [hit.session_id for hit in hits if "booked" in hit.text] == ["a", "b"]
 
 
+def test_what_is_quoted_comes_first(mem):
+    """Four words or more as they were said, also where others match better by rare words."""
+    say(mem, "a", "Well, that is all so far, I think.", "Yes.")
+    say(mem, "b", "far all think think think", "far think all far think all think")
+    assert found(mem.memory, "that is all so far i think")[0].startswith("Well")
+    assert not found(mem.memory, "think all far")[0].startswith("Well")
+
+
 def test_an_episode_ends_with_a_pause(mem):
     """A neighbour of another day tells nothing of a message."""
     say(mem, "s", "Where is the needle?")
