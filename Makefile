@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 # Half of the time a test waits, for a disk or another process.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 

@@ -27,49 +27,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from scripted_summaries import Recorded
 
 from langchain_nanomem import MemoryStore, NanomemSaver, SessionManager
 from langchain_nanomem.demo.replay import THREAD, Settings, open_memory, play_day
 
-_FACTS = 60
 _STAMP = re.compile(r"^\[(\d{4}-\d{2}-\d{2}) ", re.MULTILINE)
 _MEMORY = re.compile(r"<current_memory>\n(.*?)\n</current_memory>", re.DOTALL)
 
 
-class RecordedSummaries(BaseChatModel):
+class RecordedSummaries(Recorded):
     """Consolidates with the summaries and the facts that were recorded for each session."""
 
     by_date: dict[str, dict[str, Any]]
 
-    @property
-    def _llm_type(self) -> str:
-        return "recorded"
-
-    def bind_tools(self, tools: Any, **_: Any) -> Any:  # noqa: ARG002 - the base class's form
-        """The model itself: it knows no other answer than that call."""
-        return self
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 - the base class's form
-        run_manager: Any = None,  # noqa: ARG002 - the base class's form
-        **_: Any,
-    ) -> ChatResult:
-        text = str(messages[-1].content)
-        known = _MEMORY.search(text)
+    def _saved(self, question: str) -> tuple[str, list[str]]:
+        known = _MEMORY.search(question)
         lines = [] if known is None or known[1] == "(empty)" else known[1].splitlines()
         entries = []
-        for date in dict.fromkeys(_STAMP.findall(text)):
+        for date in dict.fromkeys(_STAMP.findall(question)):
             recorded = self.by_date.get(date, {"summary": "Nothing was recorded.", "facts": []})
             entries.append(recorded["summary"])
             lines += [f"- {fact}" for fact in recorded["facts"] if f"- {fact}" not in lines]
-        args = {"history_entry": " ".join(entries), "memory_update": "\n".join(lines[-_FACTS:])}
-        call = {"name": "save_memory", "args": args, "id": "call_recorded"}
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))])
+        return " ".join(entries), lines
 
 
 def recorded_summaries(data: str, number: int) -> RecordedSummaries:

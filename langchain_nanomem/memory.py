@@ -317,7 +317,10 @@ class MemoryStore:
 
     @property
     def _index(self) -> SearchIndex:
-        return shared_index(
+        return shared_index(self._sessions, self.scope, self._new_index)
+
+    def _new_index(self) -> SearchIndex:
+        return SearchIndex(
             self.workspace, self.scope, self._sessions, self.history_path, self.history_entries
         )
 

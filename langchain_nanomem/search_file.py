@@ -281,14 +281,13 @@ def add_passages(connection: sqlite3.Connection, source: int, added: Iterable[Pa
         )
 
 
-def remove_passages(connection: sqlite3.Connection, source: int, start: int = 0) -> None:
-    """Remove those of a source from a place on, so that nothing of them is left in the file."""
+def remove_passages(connection: sqlite3.Connection, source: int) -> None:
+    """Remove those of a source, so that nothing of them is left in the file."""
     gone = connection.execute(
-        "DELETE FROM terms WHERE rowid IN (SELECT id FROM passages WHERE source=? AND place>=?)",
-        (source, start),
+        "DELETE FROM terms WHERE rowid IN (SELECT id FROM passages WHERE source=?)", (source,)
     )
     if gone.rowcount:
-        connection.execute("DELETE FROM passages WHERE source=? AND place>=?", (source, start))
+        connection.execute("DELETE FROM passages WHERE source=?", (source,))
         connection.execute("UPDATE removals SET count=count+1")
         connection.execute("INSERT INTO terms(terms) VALUES ('optimize')")
 

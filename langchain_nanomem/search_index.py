@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.journal import JournalState
 from langchain_nanomem.search_places import search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
 from langchain_nanomem.search_ranking import Passages, Ranked, rank_entries, rank_messages
@@ -133,15 +134,6 @@ class SearchIndex:
                 self._recover(error)
                 return self._found(query, limit, frozenset(kinds), around)
 
-    def catch_up(self) -> None:
-        """Read what is new now, so that the next search need not."""
-        with self._guard:
-            try:
-                self._read_news()
-            except sqlite3.DatabaseError as error:
-                self._recover(error)
-                self._read_news()
-
     def close(self) -> None:
         """Let go of the files."""
         with self._guard:
@@ -197,7 +189,7 @@ class SearchIndex:
             return hit
         before = self._neighbours(connection, one.row, range(-around, 0))
         after = self._neighbours(connection, one.row, range(1, around + 1))
-        return SearchHit(**{**hit.__dict__, "before": before, "after": after})
+        return replace(hit, before=before, after=after)
 
     def _neighbours(
         self, connection: sqlite3.Connection, row: PassageRow, distances: range
@@ -292,8 +284,8 @@ def _new_source(name: str, label: str) -> Source:
     return on_disk.Source(0, name, label, "", 0, 0)
 
 
-def _told(state: object) -> str:
-    return repr(tuple(state))  # type: ignore[arg-type]  # a named tuple
+def _told(state: JournalState) -> str:
+    return repr(tuple(state))
 
 
 def _file_state(path: Path) -> str:
@@ -301,13 +293,15 @@ def _file_state(path: Path) -> str:
         stat = path.stat()
     except FileNotFoundError:
         return ""
-    return repr((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return _told(JournalState(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
 def _quotes_first(
     connection: sqlite3.Connection, query: Query, ranked: list[Ranked]
 ) -> list[Ranked]:
     """Those of the best first that the query quotes."""
+    if not query.may_quote:
+        return ranked
     likely = ranked[:_LIKELY_QUOTED]
     texts = on_disk.texts_of(connection, [one.row.id for one in likely])
     quoted = [one for one in likely if query.is_quoted_in(texts[one.row.id])]
@@ -339,19 +333,12 @@ _OPENING = threading.Lock()
 
 
 def shared_index(
-    workspace: Path,
-    scope: tuple[str, ...],
-    sessions: SessionManager,
-    history_path: Path,
-    entries: Callable[[], list[HistoryEntry]],
+    sessions: SessionManager, scope: tuple[str, ...], make: Callable[[], SearchIndex]
 ) -> SearchIndex:
     """The index of a scope: one for all who use the same sessions, as long as it is in use."""
     with _OPENING:
         known: OrderedDict[tuple[str, ...], SearchIndex] = sessions.derived
-        index = known.pop(scope, None)
-        if index is None:
-            index = SearchIndex(workspace, scope, sessions, history_path, entries)
-        known[scope] = index
+        known[scope] = index = known.pop(scope, None) or make()
         while len(known) > _MOST_OPEN:
             known.popitem(last=False)[1].close()
         return index

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import NamedTuple
 
 from langchain_nanomem.rendering import valid_unicode
@@ -24,6 +23,8 @@ class Query(NamedTuple):
 
     asked: str
     """Its text."""
+    words: tuple[str, ...]
+    """Its words, as they stand."""
     terms: tuple[str, ...]
     phrases: tuple[str, ...]
     cues: Cues
@@ -47,6 +48,7 @@ class Query(NamedTuple):
         phrases = (folded(phrase) for phrase in _PHRASE.findall(text))
         return cls(
             text.strip(),
+            _words(text),
             tuple(sorted(query_terms(text))),
             tuple(phrase for phrase in phrases if phrase),
             Cues.of(text),
@@ -77,12 +79,16 @@ class Query(NamedTuple):
         is_late_enough = self.since is None or at >= self.since
         return is_late_enough and (self.until is None or at < self.until)
 
+    @property
+    def may_quote(self) -> bool:
+        """Whether it is long enough to be a quote."""
+        return len(self.words) >= _LEAST_QUOTED
+
     def is_quoted_in(self, text: str) -> bool:
         """Whether a text has the words of the query as they stand, whatever is between them."""
-        words = _words(self.asked)
-        if len(words) < _LEAST_QUOTED or max(words, key=len) not in text.casefold():
+        if max(self.words, key=len) not in text.casefold():
             return False
-        return f" {' '.join(words)} " in f" {' '.join(_words(text))} "
+        return f" {' '.join(self.words)} " in f" {' '.join(_words(text))} "
 
     def accepts(self, text: str, at: float | None) -> bool:
         """Whether a text has all phrases and tags that are asked for."""
@@ -99,7 +105,6 @@ def tags_in(text: str) -> set[str]:
     return {tag.casefold() for tag in _TAG.findall(text)}
 
 
-@lru_cache(maxsize=256)
 def _words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(folded(text)))
 

@@ -98,7 +98,7 @@ class HistoryText:
 def _message_passage(record: dict[str, Any], place: int, last: Last) -> Passage:
     said_at = parse_timestamp(record.get("timestamp"))
     at = None if said_at is None else said_at.timestamp()
-    message = without_searches(decode(record))
+    message = _without_searches(decode(record))
     if message is None or message.type == "system":
         return Passage(place, _episode(place, at, last), 0, at, "", "", "", [], [])
     speaker = valid_unicode(speaker_of(message))
@@ -120,7 +120,7 @@ def _episode(place: int, at: float | None, last: Last) -> int:
     return last.episode
 
 
-def without_searches(message: BaseMessage) -> BaseMessage | None:
+def _without_searches(message: BaseMessage) -> BaseMessage | None:
     """`message` without what the search was asked: that has each word searched for in it."""
     calls = getattr(message, "tool_calls", ())
     others = [call for call in calls if call["name"] != SEARCH_TOOL]

@@ -57,7 +57,7 @@ def create_search_memory_tool(
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, not {max_tokens}")
-    past = Past(memory, sessions, scope_of, max_tokens, token_counter or TokenCounter())
+    past = _Past(memory, sessions, scope_of, max_tokens, token_counter or TokenCounter())
 
     def search_memory(query: str, config: RunnableConfig, limit: int = 5) -> str:  # noqa: D417 - the model sees no config
         """Search all earlier conversations.
@@ -71,7 +71,7 @@ def create_search_memory_tool(
     return StructuredTool.from_function(search_memory, name=SEARCH_TOOL, parse_docstring=True)
 
 
-class Past:
+class _Past:
     """Searches the memory and the sessions of whoever a run belongs to.
 
     Args:
@@ -154,13 +154,13 @@ def _within(lines: list[str], max_tokens: int, counter: TokenCounter) -> str:
 
 
 def _line(hit: SearchHit, query: str) -> str:
-    text = excerpt(hit.text, query)
+    text = _excerpt(hit.text, query)
     if hit.kind == "logged":
         return f"[{render_moment(hit.at)}] {text}"
     return f"[{render_moment(hit.at)}] {hit.speaker}: {text} (session {hit.session_id})"
 
 
-def excerpt(text: str, query: str) -> str:
+def _excerpt(text: str, query: str) -> str:
     """A text, or the part of a long one where the longest words of a query are."""
     if len(text) <= _HIT_CHARACTERS:
         return text
