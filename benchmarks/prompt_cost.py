@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_cost_approaches import APPROACHES, Approach, Setting
+from prompt_cost_bound import section
 from prompt_cost_conversations import Talk, agent_log, dialogues
 from prompt_cost_report import draw, tables, targets, totals
 from prompt_cost_run import Measured, measure
@@ -54,7 +55,8 @@ def main() -> None:
         (directory / "prompt-cost.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         note = directory / "prompt-cost-note.md"
         told = note.read_text(encoding="utf-8") if note.exists() else ""
-        (directory / "prompt-cost.md").write_text(tables(found) + told, encoding="utf-8")
+        bounds = section(runs, talks) if (talks := _dialogues()) else ""
+        (directory / "prompt-cost.md").write_text(tables(found) + bounds + told, encoding="utf-8")
         draw(found, directory / "prompt-cost.png")
 
 
@@ -72,8 +74,7 @@ def _options() -> argparse.Namespace:
 
 
 def _jobs(options: argparse.Namespace) -> Iterator[Job]:
-    path = os.environ.get("NANOMEM_LOCOMO")
-    talks = dialogues(Path(path))[: options.talks] if path else []
+    talks = _dialogues()[: options.talks]
     if not talks:
         print("NANOMEM_LOCOMO names no file: the agent's log alone\n")
     for approach in _chosen(options.approaches):
@@ -83,6 +84,11 @@ def _jobs(options: argparse.Namespace) -> Iterator[Job]:
                 knobs = approach.knobs if options.settings and not is_log else ()
                 for knob in dict.fromkeys([approach.usual, *knobs]):
                     yield approach.name, talk, Setting(window, knob)
+
+
+def _dialogues() -> list[Talk]:
+    path = os.environ.get("NANOMEM_LOCOMO")
+    return dialogues(Path(path)) if path else []
 
 
 def _chosen(parts: list[str] | None) -> Iterator[Approach]:

@@ -272,7 +272,7 @@ def _ours_cheap_in_place(parts: Parts) -> Any:
 
 _SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
 _RATIOS = (0.35, 0.45, 0.5, 0.65, 0.8)
-_MEANS = (0.0, 0.35, 0.45, 0.55, 0.65)
+_MEANS = (0.0, 0.45, 0.55, 0.65, 0.75)
 _WHOLE = (0.4, 0.55, 0.7, 0.85, 1.0)
 _LANGMEM, _DEEP = ("langmem",), ("deepagents",)
 APPROACHES = [

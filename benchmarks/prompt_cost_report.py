@@ -264,32 +264,42 @@ def _cheap(found: Totals, window: int) -> Iterator[Target]:
 def _against_peers(found: Totals, window: int) -> Iterator[Target]:
     """At the words that each peer keeps which shows everything, ours costs nine tenths."""
     for name in (CHEAP, CHEAP_REUSED):
-        for (peer, size, knob, is_log), total in sorted(found.items()):
-            if size != window or is_log or peer in OURS or peer == "everything":
-                continue
-            if total.shown < 1 or total.sum("over_window"):
-                continue
-            lines = [_line(found, name, window, price) for price in OUTPUT_PRICES]
-            if all(lines):
-                yield _against(f"{window:,} {name}", f"{peer} ({knob:g})", total, lines)
+        for peer, total in peers(found, window):
+            costs = [cost_at(found, name, window, price, total.verbatim) for price in OUTPUT_PRICES]
+            if _line(found, name, window):
+                yield _against(f"{window:,} {name}", peer, total, costs)
 
 
-def _against(ours: str, peer: str, total: Total, lines: list[list[tuple[float, float]]]) -> Target:
+def peers(found: Totals, window: int) -> Iterator[tuple[str, Total]]:
+    """The peers that show everything and stay in the window, each setting, in the dialogues."""
+    for (peer, size, knob, is_log), total in sorted(found.items()):
+        if size != window or is_log or peer in OURS or peer == "everything":
+            continue
+        if total.shown == 1 and not total.sum("over_window"):
+            yield f"{peer} ({knob:g})", total
+
+
+def _against(ours: str, peer: str, total: Total, costs: list[float | None]) -> Target:
     what = f"{ours}: cost at the words of {peer} ≤ {_OF_A_PEER} of it, output at 1 and at 5"
-    costs = [_at(line, total.verbatim) for line in lines]
     prices = zip(costs, OUTPUT_PRICES, strict=True)
-    ratios = [cost / (total.cost(price) / 1_000) for cost, price in prices if cost is not None]
+    ratios = [cost / total.cost(price) for cost, price in prices if cost is not None]
     if not ratios:
         return Target(what, f"none at {total.verbatim:,.0f}", holds=False)
     figure = ", ".join(f"{ratio:.3f}" for ratio in ratios)
     return Target(what, f"{figure} at {total.verbatim:,.0f}", max(ratios) <= _OF_A_PEER)
 
 
-def _at(line: list[tuple[float, float]], verbatim: float) -> float | None:
-    """The cost on a line at so many words; None beyond its ends. Fewer words cost no more."""
-    if verbatim < line[0][0]:
-        return line[0][1]
+def cost_at(
+    found: Totals, approach: str, window: int, output_price: float, verbatim: float
+) -> float | None:
+    """What an approach costs at so many words, on the line through its settings in the dialogues.
+
+    None beyond its end, or where it was not run. Fewer words cost no more.
+    """
+    line = _line(found, approach, window, output_price)
+    if line and verbatim < line[0][0]:
+        return 1_000 * line[0][1]
     for (x, y), (right, top) in pairwise(line):
         if x <= verbatim <= right:
-            return y + (top - y) * (verbatim - x) / max(right - x, 1e-9)
+            return 1_000 * (y + (top - y) * (verbatim - x) / max(right - x, 1e-9))
     return None
