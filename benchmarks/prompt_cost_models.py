@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import time
 from typing import Any
 
@@ -23,6 +24,7 @@ from langchain_nanomem import TokenCounter
 
 COUNTER = TokenCounter()
 ENTRY_TOKENS = 120
+_DATED = re.compile(r" \((?:(?:around|week of|weekend of) )?\d{4}(?:-\d\d){0,2}\)")
 
 
 class Asked(list[tuple[str, int]]):
@@ -51,6 +53,11 @@ class Asked(list[tuple[str, int]]):
                 return cached + COUNTER.count_text(_common(text, old))
             cached += tokens
         return cached
+
+
+def as_said(text: str) -> str:
+    """What a summariser was shown, as it was said: without the dates put behind relative ones."""
+    return _DATED.sub("", html.unescape(text))
 
 
 def _common(text: str, other: str) -> str:
@@ -148,7 +155,7 @@ class Summarizing(Recording):
     def _answer(self, prompt: Asked) -> AIMessage:
         self.cached_tokens += prompt.cached_after(self.agent.prompts[-1])
         self.before.append(len(self.agent.prompts))
-        shown = html.unescape(prompt.text)
+        shown = as_said(prompt.text)
         for fact, source in self.facts:
             if source in shown:
                 self._known.setdefault(fact)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 import time
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from prompt_cost_approaches import (
     question,
     scratch,
 )
-from prompt_cost_models import COUNTER, Asked, Replaying, Summarizing
+from prompt_cost_models import COUNTER, Asked, Replaying, Summarizing, as_said
 
 if TYPE_CHECKING:
     from prompt_cost_conversations import Talk
@@ -118,7 +117,7 @@ def _measured(approach: Approach, talk: Talk, parts: Parts, course: Course) -> M
     prompts, window = parts.agent.prompts, parts.setting.window_tokens
     summaries = parts.summarizer.prompts
     verbatim = _Verbatim(talk.said)
-    shown = html.unescape("\n".join(prompt.text for prompt in summaries))
+    shown = as_said("\n".join(prompt.text for prompt in summaries))
     last = prompts[-1].text
     evicted = [text for text in talk.said if not verbatim.holds(last, text)]
     evicted.remove(talk.exchanges[-1].replies[-1].content)  # it has not been in a prompt yet

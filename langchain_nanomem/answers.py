@@ -116,10 +116,14 @@ def build_prompt(
     """
     if not isinstance(prompt, str):
         return prompt(memory, conversation)
-    shown = _fenced("current_memory", memory.strip() or "(empty)")
-    parts = [shown, _fenced("conversation", conversation), limit]
+    parts = [fenced_memory(memory), _fenced("conversation", conversation), limit]
     question = "\n\n".join(part for part in parts if part)
     return [SystemMessage(prompt), HumanMessage(question)]
+
+
+def fenced_memory(memory: str) -> str:
+    """A memory as a model is shown it, to be written anew."""
+    return _fenced("current_memory", memory.strip() or "(empty)")
 
 
 def _fenced(name: str, text: str) -> str:
@@ -142,13 +146,33 @@ def ask(
     Raises:
         ConsolidationError: The model failed, or no answer of it can be kept.
     """
+    arguments = yield from _saved(model, messages)
+    return _checked(arguments, max_memory_characters)
+
+
+def ask_memory(
+    model: BaseChatModel, messages: list[BaseMessage]
+) -> Generator[Call, Reply, str | None]:
+    """Ask for `save_memory`, and take the memory alone of it; None where the model gave none.
+
+    Raises:
+        ConsolidationError: The model failed, or no answer of it can be kept.
+    """
+    arguments = yield from _saved(model, messages)
+    return _text(arguments, "memory_update") or None
+
+
+def _saved(
+    model: BaseChatModel, messages: list[BaseMessage]
+) -> Generator[Call, Reply, dict[str, Any]]:
+    """The arguments that the model calls `save_memory` with."""
     problem: Exception | None = None
     for way in _ways(model, messages):
         reply = yield way
         if isinstance(reply, Exception):
             problem = _refusal(reply)
         elif (arguments := _arguments(reply)) is not None:
-            return _checked(arguments, max_memory_characters)
+            return arguments
     raise ConsolidationError("the model neither called save_memory nor gave its JSON") from problem
 
 

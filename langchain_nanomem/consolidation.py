@@ -14,6 +14,7 @@ from langchain_nanomem.driving import Steps, adrive, drive
 from langchain_nanomem.goals import EVERYTHING_TOKENS, AllButTheLast, Halved, WithinThresholds
 from langchain_nanomem.in_place import InPlace
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.memory_budget import DEFAULT_REWRITE_INSTRUCTIONS
 from langchain_nanomem.memory_view import MemoryView
 from langchain_nanomem.meter import Around, MeasuredSituation, PromptMeter, Tools
 from langchain_nanomem.model_calls import CircuitBreaker, ModelCaller
@@ -102,14 +103,19 @@ class MemoryConsolidator:
         token_counter: Counts a list of messages; used as it is. By default `TokenCounter`.
         prompt: Instructions in place of the built-in ones; or a function from the current memory
             and the conversation, both texts, to the messages that are sent.
+        rewrite_prompt: Instructions for writing a memory anew that is over `max_memory_tokens`,
+            in place of the built-in ones.
         reuse_prompt: Whether `model` is the very model that converses, and is asked behind the
             conversation as it stands in the prompt: then what it reads for a consolidation is
             in the provider's cache. It is asked in the usual way where that doesn't fit, or
             gives no such answer.
         consolidation_window_tokens: The window of `model`, where that is another model than the
             one that converses. None: what LangChain knows of it, else that one's.
-        max_memory_tokens: What the model is told that MEMORY.md may have. By default a tenth of
-            the budget, but 200 at least and 4,000 at most.
+        max_memory_tokens: What MEMORY.md may have. By default a tenth of the budget, but 200 at
+            least and 4,000 at most. What the model writes beyond that it is asked to write
+            shorter, once; then the oldest lines of the largest section leave. What leaves is
+            in the entry for HISTORY.md, and the version before in the archive. What a person
+            writes is never cut.
         cache_control: The mark of a provider that wants to be told what to cache, such as
             ``{"type": "ephemeral"}``: it is put before the memory and behind it. None: none.
         max_tool_result_tokens: A prompt shows at most so many of a tool result that a model has
@@ -152,6 +158,7 @@ class MemoryConsolidator:
         scope: ScopeRule = None,
         token_counter: Callable[[Sequence[BaseMessage]], int] | None = None,
         prompt: Prompt = DEFAULT_INSTRUCTIONS,
+        rewrite_prompt: str = DEFAULT_REWRITE_INSTRUCTIONS,
         reuse_prompt: bool = False,
         consolidation_window_tokens: int | None = None,
         max_memory_tokens: int | None = None,
@@ -185,7 +192,7 @@ class MemoryConsolidator:
         )
         self._own_window_tokens = consolidation_window_tokens
         self._reuse_prompt = reuse_prompt and not callable(prompt)
-        self._prompt = prompt
+        self._prompt, self._rewrite_prompt = prompt, rewrite_prompt
         self._max_memory_tokens = max_memory_tokens
         self._max_result_tokens = max_tool_result_tokens
         self._breaker = CircuitBreaker(pause_seconds=pause_seconds)
@@ -440,6 +447,7 @@ class MemoryConsolidator:
             own_budget(self._own_window_tokens, self.model) or budget_tokens,
             self._prompt,
             MemoryLimits.within(budget_tokens, self._max_memory_tokens),
+            self._rewrite_prompt,
         )
         self._rounds = Rounds(
             lambda: self.model,

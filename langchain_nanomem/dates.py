@@ -103,14 +103,24 @@ def resolve_relative_dates(text: str, said_at: datetime) -> str:
         said_at: When it was said. Its own date counts, in its own time zone.
     """
     today = said_at.date()
+    return _ANY.sub(lambda match: match[0] + _annotation(match, today), text)
 
-    def annotate(match: re.Match[str]) -> str:
-        if match.lastgroup is None or _ANNOTATION.match(text, match.end()):
-            return match[0]
-        when = None if _is_quoted_word(match) else _resolve(match, today)
-        return match[0] if when is None else match[0] + _render(when, match[0])
 
-    return _ANY.sub(annotate, text)
+def relative_dates(text: str, said_at: datetime) -> dict[str, str]:
+    """The relative dates in a text, as they stand there, each with what it means.
+
+    It is what `resolve_relative_dates` puts behind them: ``{"yesterday": "2026-05-07"}``.
+    """
+    found = ((match[0], _annotation(match, said_at.date())) for match in _ANY.finditer(text))
+    return {phrase: note.strip(" ()（）") for phrase, note in found if note}
+
+
+def _annotation(match: re.Match[str], today: date) -> str:
+    """What is put behind a phrase; "" where nothing is to be."""
+    if match.lastgroup is None or _ANNOTATION.match(match.string, match.end()):
+        return ""
+    when = None if _is_quoted_word(match) else _resolve(match, today)
+    return "" if when is None else _render(when, match[0])
 
 
 def _is_quoted_word(match: re.Match[str]) -> bool:

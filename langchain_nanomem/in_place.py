@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, JSON_FORM, ask_behind
+from langchain_nanomem.dates import relative_dates
 from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.rendering import content_text, render_day
 from langchain_nanomem.window import with_memory
@@ -103,10 +104,14 @@ class InPlace:
 
 
 def _dates(plan: Plan) -> Iterator[str]:
-    """A line for each day: from which message on it was that day."""
+    """A line for each day: from which message on it was that day, and what it calls other days."""
     yield "When it was said:"
-    places = enumerate(plan.messages, plan.start)
-    days = ((render_day(plan.conversation.said_at(place)), message) for place, message in places)
-    for day, messages in groupby(days, key=lambda one: one[0]):
-        first = content_text(next(messages)[1].content)
-        yield f"{day}: from {' '.join(first.split())[:_FIRST_WORDS]!r} on"
+    said = ((plan.conversation.said_at(i), m) for i, m in enumerate(plan.messages, plan.start))
+    for day, some in groupby(said, key=lambda one: render_day(one[0])):
+        messages = [(moment, content_text(message.content)) for moment, message in some]
+        first = " ".join(messages[0][1].split())[:_FIRST_WORDS]
+        named: dict[str, str] = {}
+        for moment, text in messages:
+            named |= relative_dates(text, moment) if moment else {}
+        told = "".join(f"; {phrase!r} is {meant}" for phrase, meant in named.items())
+        yield f"{day}: from {first!r} on{told}"

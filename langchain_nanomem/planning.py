@@ -13,8 +13,10 @@ from langchain_nanomem.answers import (
     ask,
     build_prompt,
 )
+from langchain_nanomem.dates import resolve_relative_dates
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.extractive import Utterance, summarize_extractively
+from langchain_nanomem.memory_budget import DEFAULT_REWRITE_INSTRUCTIONS, fitted, told
 from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
 from langchain_nanomem.window import cuts, message_shape
 
@@ -35,6 +37,7 @@ _LEAST_MEMORY_CHARACTERS = 4_000
 _MEMORY_SHARE = 10
 _TOLD_TOKENS = range(200, 4_000)
 _EXTRACT_SHARE = 6
+_PEOPLE = frozenset({"human", "ai"})
 _EXTRACT_TOKENS = range(140, 1_000)
 
 
@@ -70,7 +73,7 @@ class MemoryLimits(NamedTuple):
     """How long a memory may become."""
 
     told_tokens: int
-    """What the model is told."""
+    """What the model is told, and what is kept."""
     most_characters: int
     """What of its answer is kept at most."""
 
@@ -92,15 +95,22 @@ class Planner:
         budget_tokens: The largest prompt that it takes.
         prompt: How it is asked.
         limits: How long a memory may become.
+        rewrite_prompt: How it is asked for a shorter memory.
     """
 
     def __init__(
-        self, counter: TokenCounter, budget_tokens: int, prompt: Prompt, limits: MemoryLimits
+        self,
+        counter: TokenCounter,
+        budget_tokens: int,
+        prompt: Prompt,
+        limits: MemoryLimits,
+        rewrite_prompt: str = DEFAULT_REWRITE_INSTRUCTIONS,
     ) -> None:
         self._counter = counter
         self._budget = budget_tokens
         self._prompt = prompt
         self.limits = limits
+        self._rewrite_prompt = rewrite_prompt
 
     def plan(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
         """As much of what lies before `boundary` as can be shown at once.
@@ -126,8 +136,8 @@ class Planner:
     def raw(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
         """All of what lies before `boundary`, whole."""
         start = conversation.last_consolidated
-        shown = "\n".join(_rendered(conversation, start, boundary).values())
-        return Plan(_new_id(), conversation, start, boundary, shown, memory)
+        whole = _rendered(conversation, start, boundary, with_dates=False)
+        return Plan(_new_id(), conversation, start, boundary, "\n".join(whole.values()), memory)
 
     def question(self, plan: Plan) -> list[BaseMessage]:
         """What the model is asked."""
@@ -157,6 +167,16 @@ class Planner:
     def ask(self, model: BaseChatModel, plan: Plan) -> Generator[Call, Reply, Answer]:
         """Ask a model; see `answers.ask`. A memory that would fill its window is cut."""
         return ask(model, self.question(plan), self.limits.most_characters)
+
+    def fitted(self, model: BaseChatModel, answer: Answer) -> Generator[Call, Reply, Answer]:
+        """An answer whose memory is within its budget; what had to leave is in its entry."""
+        update, most = answer.memory_update, self.limits.told_tokens
+        if update is None:
+            return answer
+        kept = yield from fitted(
+            model, update, most, self._counter.count_text, self._rewrite_prompt
+        )
+        return Answer(answer.history_entry + told(kept.left), kept.text)
 
     def extract(self, plan: Plan) -> Answer:
         """An answer made without a model: the sentences that say most. The memory stays."""
@@ -203,13 +223,26 @@ def _new_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def _rendered(conversation: Conversation, start: int, end: int) -> dict[int, str]:
-    """The text of each message by its place. System messages are the program's, not said."""
-    return {
-        place: render_message(message, conversation.said_at(place))
-        for place, message in enumerate(conversation.messages[start:end], start)
-        if message.type != "system"
-    }
+def _rendered(
+    conversation: Conversation, start: int, end: int, *, with_dates: bool = True
+) -> dict[int, str]:
+    """The text of each message by its place. System messages are the program's, not said.
+
+    Args:
+        conversation: Whose messages.
+        start: The first one.
+        end: Behind the last one.
+        with_dates: Whether what people say of "yesterday" gets its date put behind it.
+    """
+    texts: dict[int, str] = {}
+    for place, message in enumerate(conversation.messages[start:end], start):
+        said_at = conversation.said_at(place)
+        text = render_message(message, said_at)
+        if with_dates and said_at is not None and message.type in _PEOPLE:
+            text = resolve_relative_dates(text, said_at)
+        if message.type != "system":
+            texts[place] = text
+    return texts
 
 
 def _level(sizes: list[int], room: int) -> int:

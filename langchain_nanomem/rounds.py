@@ -266,12 +266,14 @@ class Rounds:
             answer = yield from self._asked(model, plan, spent)
             written = Written(plan, "model", answer, spent)
         plan, current = written.plan, store.read_version()
-        if written.answer.memory_update is None or current.version == plan.memory.version:
-            return written
-        again = self._planner.plan(conversation, plan.end, current)
-        answer = yield from self._asked(model, again, spent)
-        merged = _with_edits(answer, plan.memory.text, current.text)
-        return Written(again, "model", merged, spent)
+        if written.answer.memory_update is not None and current.version != plan.memory.version:
+            again = self._planner.plan(conversation, plan.end, current)
+            answer = yield from self._asked(model, again, spent)
+            merged = _with_edits(answer, plan.memory.text, current.text)
+            written = Written(again, "model", merged, spent)
+        fitted = self._planner.fitted(model, written.answer)
+        answer = yield from self._caller.through(fitted, spent)
+        return written._replace(answer=answer)
 
     def _plan_in_place(
         self,

@@ -92,10 +92,12 @@ def test_the_question_tells_dates_and_limit(tmp_path, run):
     session = due(memory)
     session.messages[2]["timestamp"] = "2026-05-09T08:00:00+00:00"
     session.messages[3]["timestamp"] = "2026-05-09T08:01:00+00:00"
+    session.messages[2]["content"] += " I saw her yesterday, and last Friday."
     run(memory.consolidator, session, how="maybe_consolidate_by_tokens", system_prompt="You are A.")
     question = model.prompts[0][-1].content
     assert "2026-05-08 Friday: from 'u0 word word" in question
     assert "2026-05-09 Saturday: from 'u2 word word" in question
+    assert "on; 'yesterday' is 2026-05-08; 'last Friday' is 2026-05-08\n" in question
     assert "memory_update: at most 300 tokens." in question
     assert question.endswith('{"history_entry": "...", "memory_update": "..."}')
     assert [m.content[:2] for m in model.prompts[0][1:-1]] == [

@@ -68,6 +68,7 @@ ORDER = [
     "alignment",
     "conversation",
     "merging",
+    "memory_budget",
     "planning",
     "applying",
     "scopes",

@@ -46,6 +46,19 @@ def test_a_range_that_fits_is_taken_whole():
     assert [message.content for message in plan.messages] == ["m2m", "m3m"]
 
 
+def test_relative_dates_are_dated_beforehand():
+    """cases/consolidation.md 28: what people say of "yesterday" has its date behind it."""
+    session = talk(Session("cli:user"), "UACTU")
+    for message in session.messages:
+        message["content"] = "We met yesterday."
+    told = of_session(session)
+    shown = planner().plan(told, 4, EMPTY).shown
+    assert shown.count("] user: We met yesterday (2026-05-07).") == 1
+    assert shown.count("] assistant: We met yesterday (2026-05-07).") == 2
+    assert "] tool look: We met yesterday." in shown
+    assert "2026-05-07" not in planner().raw(told, 4, EMPTY).shown
+
+
 def test_a_larger_range_is_cut_before_a_user_turn():
     """cases/consolidation.md 20: a chunk ends where a turn ends, if a turn fits."""
     plan = planner(1_000).plan(conversation("UAUAUAUA", words=100), 8, EMPTY)

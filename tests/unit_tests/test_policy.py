@@ -210,7 +210,7 @@ def test_a_policy_of_ones_own(make, run):
 
 def test_a_memory_that_grows_asks_for_no_second_round(make, run):
     """What the first round has put into it does not count against the target."""
-    long = save_memory("entry", "- a fact of the user\n" * 40)
+    long = save_memory("entry", "\n".join(f"- fact {n} of the user" for n in range(40)))
     consolidator = make(long, window=100_000, policy=Steep(), token_counter=None)
     session = session_of(consolidator, "UAUAUAU")
     for message in session.messages:

@@ -1,0 +1,187 @@
+"""MEMORY.md stays small, says nothing twice, and loses nothing silently."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import COUNTER, save_memory, session_of, talk, texts
+
+from langchain_nanomem.memory_budget import crowd_out, lines_left, without_repeats
+
+MEMORY = "# User\n- Ada\n\n# Plans\n- Berlin in May\n- a piano\n"
+LINES = st.lists(
+    st.sampled_from(["# A", "## A", "# B", "- tea", "* Tea.", "1. tea", "", "---", "```", "x = 1"])
+)
+
+
+def facts(text):
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def letters(text):
+    return sorted(filter(str.isalnum, text))
+
+
+# --- no line twice ---
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        (MEMORY, MEMORY),
+        ("- tea\n- Tea.\n* tea\n1. tea\n- coffee", "- tea\n- coffee"),
+        ("- [x] paid\n- [ ] paid\n", "- [x] paid\n"),
+        ("# A\n- 1\n# B\n- 2\n# A\n- 3", "# A\n- 1\n- 3\n# B\n- 2"),
+        ("# A\n- x\n## A\n- y", "# A\n- x\n## A\n- y"),
+        ("---\n- x\n---\n", "---\n- x\n---\n"),
+        ("```\na = 1\na = 1\n```\n- a = 1", "```\na = 1\na = 1\n```\n- a = 1"),
+        ("", ""),
+        ("喜欢茶\n喜欢茶。\n", "喜欢茶\n"),
+    ],
+)
+def test_what_is_said_twice_stays_once(text, once):
+    """The first one stays; lists' marks, case, spacing and a full stop make no difference."""
+    assert without_repeats(text) == once
+
+
+@given(LINES)
+def test_no_fact_is_lost_or_twice(lines):
+    """Whatever the lines are: each that says something is there, once; and again is the same."""
+    text = "\n".join(lines)
+    once = without_repeats(text)
+    assert lines_left(text, once) == []
+    assert without_repeats(once) == once
+
+
+# --- within the budget ---
+
+
+def test_the_largest_section_gives_its_oldest_lines():
+    """What little is known of the user stays; of many notes the latest ones do."""
+    notes = [f"- note number {n} of the long list" for n in range(50)]
+    kept = crowd_out("# User\n- Ada\n# Notes\n" + "\n".join(notes), 100, COUNTER.count_text)
+    assert COUNTER.count_text(kept.text) <= 100
+    assert kept.text.startswith("# User\n- Ada\n# Notes\n")
+    assert kept.text.endswith(notes[-1])
+    assert [*kept.left, *facts(kept.text)[1:]] == notes
+
+
+def test_one_endless_line_is_cut():
+    """Its beginning stays, behind a whole word, and the rest is told."""
+    text = "word " * 400
+    kept = crowd_out(text, 50, COUNTER.count_text)
+    assert 0 < COUNTER.count_text(kept.text) <= 50
+    assert f"{kept.text} {kept.left[-1]}" == text.strip()
+
+
+@given(st.text(alphabet="ab #\n-é漢", max_size=300), st.integers(1, 60))
+def test_it_always_fits_and_nothing_gets_lost(text, most):
+    """Whatever the text: it is within its tokens, and each letter is in it or told of."""
+    kept = crowd_out(text, most, COUNTER.count_text)
+    assert COUNTER.count_text(kept.text) <= most
+    assert letters(kept.text + "".join(kept.left)) == letters(text)
+
+
+# --- in consolidations ---
+
+
+def numbered(text):
+    return set(re.findall(r"fact-\d+-here", text))
+
+
+def test_fifty_consolidations_of_a_model_that_repeats_itself(make, run):
+    """Its memory stays in its budget, has no line twice, and each version can be had again."""
+    known = []
+
+    def reply(messages):
+        memory = re.search(
+            r"<current_memory>\n(.*)\n</current_memory>", messages[1].content, re.DOTALL
+        )
+        known.extend(re.findall(r"fact-\d+-here", messages[1].content))
+        lines = [line for line in memory[1].splitlines() if line != "(empty)"]
+        new = [f"- {fact} is worth knowing" for fact in known[-2:]]
+        return save_memory("entry", "\n".join([*lines, *lines, *new, *new]))
+
+    consolidator = make(reply, window=4_000, max_memory_tokens=200)
+    session, store = session_of(consolidator), consolidator.memory
+    seen = []
+    for n in range(50):
+        session.add_message("user", f"fact-{n}-here")
+        talk(session, "AUA")
+        assert run(consolidator, session, how="compact")
+        memory = store.read_long_term()
+        assert COUNTER.count_text(memory) <= 200
+        lines = [line for line in memory.splitlines() if line.strip()]
+        assert len(set(lines)) == len(lines)
+        seen.append(memory)
+    everything = seen[-1] + "\n".join(texts(consolidator))
+    assert numbered(everything) == {f"fact-{n}-here" for n in range(50)}
+    versions = {version.read_text(): version.version for version in store.versions()}
+    assert set(versions) >= set(seen[:-1])
+    for memory in seen[:-1]:
+        store.restore_long_term(versions[memory])
+        assert store.read_long_term() == memory
+
+
+def test_a_memory_that_is_too_long_is_asked_for_again(make, run):
+    """Once, with its tokens and its goal; the shorter one is kept, what it left out is logged."""
+    long = [f"- fact-{n}-here is worth to be known" for n in range(60)]
+    consolidator = make(
+        save_memory("entry", "\n".join(long)),
+        save_memory("none", "\n".join(long[:5])),
+        max_memory_tokens=200,
+    )
+    (done,) = run(consolidator, session_of(consolidator, "UAU"))
+    assert consolidator.memory.read_long_term() == "\n".join(long[:5])
+    assert consolidator.model.calls == done.spent.calls == 2
+    asked = consolidator.model.prompts[1][1].content
+    assert (
+        f"at most 160 tokens. The current memory has {COUNTER.count_text(chr(10).join(long))}"
+        in asked
+    )
+    assert long[0] in asked
+    (entry,) = texts(consolidator)
+    assert entry.startswith("entry\nNo longer in MEMORY.md")
+    assert numbered(entry) == {f"fact-{n}-here" for n in range(5, 60)}
+    hits = consolidator.memory.search_history("fact-42-here")
+    assert "fact-42-here" in hits[0].text
+
+
+@pytest.mark.parametrize("second", [RuntimeError("503"), "no tool call", save_memory("e", "")])
+def test_a_rewrite_that_fails_keeps_what_fits(make, run, second):
+    """The consolidation is good all the same; the oldest lines leave, into the log."""
+    long = [f"- fact-{n}-here is worth to be known" for n in range(60)]
+    consolidator = make(save_memory("entry", "\n".join(long)), second, max_memory_tokens=200)
+    assert run(consolidator, session_of(consolidator, "UAU"))
+    memory = consolidator.memory.read_long_term()
+    assert COUNTER.count_text(memory) <= 200
+    assert memory.endswith(long[-1])
+    assert numbered(memory + texts(consolidator)[0]) == numbered("\n".join(long))
+
+
+def test_what_a_person_wrote_is_not_cut(make, run):
+    """A memory over the budget that the model leaves as it is stays as it is."""
+    consolidator = make(save_memory("entry", ""), window=4_000, max_memory_tokens=200)
+    written = "\n".join(f"- by hand {n}, and again: by hand" for n in range(100))
+    consolidator.memory.write_long_term(written)
+    assert run(consolidator, session_of(consolidator, "UAU"), how="compact")
+    assert consolidator.memory.read_long_term() == written
+    assert consolidator.model.calls == 1
+
+
+def test_the_question_can_be_replaced(make, run):
+    """Instructions of one's own for the rewrite; the memory stands fenced behind them."""
+    long = "\n".join(f"- fact-{n}-here" for n in range(100))
+    consolidator = make(
+        save_memory("entry", long),
+        save_memory("entry", "- short"),
+        max_memory_tokens=200,
+        rewrite_prompt="Fasse dich kurz.",
+    )
+    assert run(consolidator, session_of(consolidator, "UAU"))
+    system, question = consolidator.model.prompts[1]
+    assert system.content == "Fasse dich kurz."
+    assert question.content.startswith("<current_memory>\n- fact-0-here")
