@@ -10,6 +10,7 @@ from langchain_nanomem.errors import (
     CorruptRecordError,
     MigrationError,
     NanomemError,
+    RedactionError,
     ScopeError,
     SessionNotFoundError,
     UnsupportedFormatError,
@@ -25,6 +26,7 @@ from langchain_nanomem.node import MemoryState, create_memory_node
 from langchain_nanomem.policy import CostAwarePolicy
 from langchain_nanomem.pre_model_hook import ReactMemoryState, create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
+from langchain_nanomem.redaction import Redaction
 from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
 from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
@@ -57,6 +59,8 @@ __all__ = [
     "NanomemMiddleware",
     "NanomemSaver",
     "ReactMemoryState",
+    "Redaction",
+    "RedactionError",
     "ScopeError",
     "SearchHit",
     "Session",

@@ -8,7 +8,8 @@
     ├── SessionNotFoundError     a session was deleted while an object of it was held
     ├── ConsolidationError       the model gave no usable memory
     ├── ScopeError               whose memory it is cannot be told, or it is another's
-    └── MigrationError           a thread of another checkpointer could not be taken over
+    ├── MigrationError           a thread of another checkpointer could not be taken over
+    └── RedactionError           a text holds what may not be kept; also a ``ValueError``
 
 Wrong arguments are ``ValueError``. ``OSError`` and the model's own errors pass
 through unchanged.
@@ -65,3 +66,24 @@ class ScopeError(NanomemError):
 
 class MigrationError(NanomemError):
     """A thread of another checkpointer could not be taken over as it is there."""
+
+
+class RedactionError(NanomemError, ValueError):
+    """A text holds what may not be kept. Nothing of it was written.
+
+    Args:
+        kind: What was found; never the text itself.
+    """
+
+    kind: str
+    """What was found."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return (
+            f"The text holds what may not be kept: {self.kind}. Nothing of it was written. "
+            f"Take it out, or give {self.kind!r} another strategy than 'block' in the Redaction"
+        )

@@ -15,6 +15,8 @@ TESTS = Path(__file__).parents[1]
 # A module imports only from those above it.
 ORDER = [
     "errors",
+    "sensitive",
+    "redaction",
     "files",
     "session",
     "values",
@@ -131,6 +133,8 @@ EXPORTS = [
     "NanomemMiddleware",
     "NanomemSaver",
     "ReactMemoryState",
+    "Redaction",
+    "RedactionError",
     "ScopeError",
     "SearchHit",
     "Session",
