@@ -31,27 +31,29 @@ _PRIVATE_KEY = re.compile(
 )
 _TOKEN = re.compile(
     r"(?<![\w-])(?:sk-(?=[\w-]{0,99}\d)[A-Za-z0-9][\w-]{19,}|eyJ[\w-]{9,}\.eyJ[\w-]{9,}\.?)"
-    r"|\b(?:[rsp]k_(?:test|live)_\w{16,}|whsec_\w{20,}|github_pat_\w{22,}|gh[oprsu]_\w{30,}"
-    r"|npm_\w{30,}|hf_\w{30,}|gsk_\w{30,}|xai-\w{30,}|r8_\w{30,}|lsv2_[ps][kt]_\w{20,}"
-    r"|pplx-\w{30,}|tvly-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{20,}|AIza[\w-]{35}"
-    r"|ya29\.[\w-]{20,}|dop_v1_\w{40,}|shp(?:at|ca|pa|ss)_\w{32}|AGE-SECRET-KEY-1\w{50,}"
-    r"|(?:Bearer|Basic) +(?=[^\s\d]{0,99}\d)([\w.~+/=-]{16,}))",
+    r"|\b(?:[rsp]k_(?:test|live)_\w{16,}|npm_\w{30,}|hf_\w{30,}|gsk_\w{30,}|xai-\w{30,}"
+    r"|r8_\w{30,}|pplx-\w{30,}|tvly-[\w-]{20,}|(?:Bearer|Basic) +(?=[^\s\d]{0,99}\d)"
+    r"([\w.~+/=-]{16,}))|whsec_\w{20,}|github_pat_\w{22,}|lsv2_[ps][kt]_\w{20,}|AIza[\w-]{35}"
+    r"|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{20,}|ya29\.[\w-]{20,}|dop_v1_\w{40,}"
+    r"|shp(?:at|ca|pa|ss)_\w{32}|AGE-SECRET-KEY-1\w{50,}",
     re.ASCII,
 )
-_VALUE = r"[^\s\"'`,;&<>()\[\]{}$\\*\x80-\U0010ffff]"
+# In ASCII, and not what is a call, a placeholder or a variable in a program.
+_VALUE = r"[!#$%*+\-./0-9:=?@A-Z^_a-z|~]"
 _NAMED = re.compile(
     r"(?:pass(?:word|wd|phrase|code|wort)|pwd|secret|(?:api|access|auth|private)[ _-]?key|token"
     r"|mot de passe|contrase[ñn]a|пароль|密码|密碼|口令|パスワード|비밀번호)"
-    r"\\?[\"'`]?\s{0,9}(?:=>|:=|[:=]|is\b|是|は|为)\s{0,9}\\?[\"'`]?(?!https?:)"
-    rf"((?={_VALUE}{{0,99}}\d)(?={_VALUE}{{0,99}}[A-Za-z]){_VALUE}{{6,}}(?<![.!?:]))",
+    r"\\?[\"'`]?\s{0,9}(?:=>|:=|[:=]|is\b|是|は|为)\s{0,9}\\?[\"'`]?(?!https?:|[$*])"
+    rf"((?={_VALUE}{{0,99}}\d)(?={_VALUE}{{0,99}}[a-z]){_VALUE}{{6,}}(?<![.!?:]))",
     re.IGNORECASE,
 )
 _ASSIGNED = re.compile(
     r"(?:\b[A-Z][A-Z0-9_]*_(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY)"
     r"|[?&](?:[a-z]{1,9}_)?(?:key|token|secret|password|pwd|sig|signature))"
-    rf"=[\"']?({_VALUE}{{8,}})"
+    rf"=[\"']?(?![$*])({_VALUE}{{8,}})"
 )
 _REST = re.compile(r"[A-Za-z0-9_~+/=-]*(?:\.[A-Za-z0-9_~+/=-]+)*")
+_DECIMAL_POINT = re.compile(r"\d\.")
 _LINE = re.compile(r"[^\r\n]+")
 _LEFT_OUT = ("base", "ip_public")
 _HIDDEN = "\0"
@@ -160,7 +162,11 @@ def langchain_pii() -> Any:
 
 def _personal(detect: Callable[[str], Any], text: Seen) -> Iterator[tuple[int, int]]:
     def find(part: str) -> Iterator[tuple[int, int]]:
-        yield from ((match["start"], match["end"]) for match in detect(part))
+        for match in detect(part):
+            start = match["start"]
+            of_number = _DECIMAL_POINT.fullmatch(part, max(start - 2, 0), start)
+            if match["type"] != "credit_card" or not of_number:
+                yield start, match["end"]
 
     yield from _windowed(find, text.words)
 
