@@ -205,6 +205,18 @@ def test_a_disguise_changes_nothing(plain, disguise):
     assert re.fullmatch(r"\ufeff?\[REDACTED_[A-Z_]+\]\u2060?", output)
 
 
+def test_digits_of_another_script_are_digits():
+    """A card in Arabic digits is a card."""
+    arabic = str.maketrans({str(digit): chr(0x660 + digit) for digit in range(10)})
+    assert Redaction().apply(CARD.translate(arabic)) == "**** **** **** 1111"
+
+
+def test_a_decimal_number_is_no_card():
+    """Digits behind a decimal point are no card, whatever their checksum."""
+    number = "0." + CARD.replace(" ", "")
+    assert Redaction().apply(number) is number
+
+
 def test_the_same_text_has_the_same_hash():
     """Hashes join what is the same, in disguise too, and need the key."""
     hashed = Redaction({"email": "hash"}, hash_key="key").apply("a@b.com b@b.com ａ@b.com")
