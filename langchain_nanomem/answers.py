@@ -348,7 +348,7 @@ def _text(arguments: dict[str, Any], name: str) -> str:
         value = json.dumps(value, ensure_ascii=False, default=str) if value else None
     text = "" if value is None else value
     if not isinstance(text, str):
-        raise ConsolidationError(f"the model's {name} is no text but {value!r}")
+        raise ConsolidationError(f"the model's {name} is no text but of {type(value).__name__}")
     if _HTML.match(text):
         raise ConsolidationError("the model's answer is an HTML page")
     text = valid_unicode(text).strip()

@@ -65,6 +65,7 @@ class Applier:
             the answer is void.
         """
         conversation = plan.conversation
+        store, update = self._memory_for(conversation.scope), answer.memory_update
         record: Record = {
             "_type": "consolidation",
             "id": plan.id,
@@ -72,9 +73,9 @@ class Applier:
             "ids": [message.id for message in plan.messages] if conversation.by_ids else [],
             "base": conversation.pointer_id if conversation.by_ids else None,
             "at": plan.ended_at and plan.ended_at.isoformat(),
-            "history_entry": answer.history_entry,
-            "memory_update": answer.memory_update,
-            "memory_base": None if answer.memory_update is None else plan.memory.text,
+            "history_entry": store.withheld(answer.history_entry),
+            "memory_update": None if update is None else store.withheld(update),
+            "memory_base": None if update is None else store.withheld(plan.memory.text),
             "spent": asdict(spent),
         }
         with self._sessions.writing(conversation.key) as records:
@@ -141,7 +142,7 @@ class Applier:
 
         It is 0 for a session that was deleted meanwhile; that stays so.
         """
-        key = conversation.key
+        key, withheld = conversation.key, self._memory_for(conversation.scope).withheld
         with self._sessions.writing(key) as records:
             if _is_gone(conversation, records):
                 return 0
@@ -151,11 +152,12 @@ class Applier:
                 "_type": "consolidation_failed",
                 "count": count,
                 "at": utc_now().isoformat(),
-                "error": told[:_ERROR_CHARACTERS],
+                "error": withheld(told)[:_ERROR_CHARACTERS],
                 "spent": asdict(spent),
             }
             self._sessions.commit(records, [noted])
-        logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, error)
+        shown = withheld(str(error))
+        logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, shown)
         return count
 
     def _move_pointer(self, conversation: Conversation, record: Record) -> None:

@@ -63,7 +63,7 @@ class NanomemSaver(RemovingSaver):
         super().__init__(sessions, serde=serde)
         self._dropped: set[str] = set()  # shared with the shallow copies that LangGraph makes
         if serde is not None:
-            sessions.elements = Elements(self.serde)
+            sessions.elements = Elements(self.serde, sessions.elements.redact)
             sessions.forget()  # what was read before was made by another one
 
     # --- reading ---

@@ -13,6 +13,7 @@ from langchain_nanomem.live_lists import LiveList
 from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
 from langchain_nanomem.ranges import Ranges
 from langchain_nanomem.records import MESSAGES, SessionRecords
+from langchain_nanomem.redacted_records import redacted_record
 from langchain_nanomem.values import dump_record, is_plain, to_json
 from langchain_nanomem.working_set import Channel, Seen, keys_of
 
@@ -257,7 +258,7 @@ class ElementWriter:
             return self._opaque(value, line)
         if not isinstance(value, BaseMessage):
             return {"_type": "element", "json": image.content}
-        record = _readable(image.cls, image.content, {})
+        record = self._readable(image.cls, image.content, {})
         if record is None:
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
@@ -301,7 +302,7 @@ class ElementWriter:
     def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         if not isinstance(value, BaseMessage):
             return {"_type": "element", **self._elements.dumps(value)}
-        record = _readable(type(value), value.__dict__, value.__pydantic_extra__ or {})
+        record = self._readable(type(value), value.__dict__, value.__pydantic_extra__ or {})
         try:
             has_objects = record is None or _OBJECT in dump_record(record)
         except ValueError:  # an artifact that only the serializer can store
@@ -309,6 +310,12 @@ class ElementWriter:
         if record is None or (has_objects and self._elements.own_objects):
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
+
+    def _readable(
+        self, cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]
+    ) -> Record | None:
+        record, redact = _readable(cls, fields, extra), self._elements.redact
+        return record if redact is None or record is None else redacted_record(record, redact)
 
     def _opaque(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         encoded = self._elements.dumps(value)

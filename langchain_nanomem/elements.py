@@ -21,7 +21,7 @@ from langchain_nanomem.values import copy_record, dump_record, from_json, to_jso
 from langchain_nanomem.working_set import LiveNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -42,9 +42,16 @@ class Elements:
 
     Args:
         serde: The serializer; LangGraph's own by default.
+        redact: What the texts of messages go through before they are written as JSON; None:
+            they are written as they are.
     """
 
-    def __init__(self, serde: SerializerProtocol | None = None) -> None:
+    def __init__(
+        self,
+        serde: SerializerProtocol | None = None,
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
+        self.redact = redact
         self.serde = serde or BaseCheckpointSaver.serde
         self.readable = type(self.serde) is JsonPlusSerializer
         self.own_objects = self.serde is not BaseCheckpointSaver.serde

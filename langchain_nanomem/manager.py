@@ -18,6 +18,7 @@ from langchain_nanomem.journal import Journal, Record, ReplacedError
 from langchain_nanomem.numbering import digest
 from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.records_index import dump_index, restore_index
+from langchain_nanomem.redacted_records import redacted_record
 from langchain_nanomem.session import Session, parse_timestamp, utc_now
 from langchain_nanomem.session_sync import (
     DELETED,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import BaseMessage
 
+    from langchain_nanomem.redaction import Redaction
+
 _MIN_INDEXED = 65_536
 """How far a journal has to reach beyond its index, at least, before another one is made."""
 _USES_BETWEEN_WEIGHINGS = 64
@@ -52,6 +55,10 @@ class SessionManager:
 
     Args:
         workspace: A directory, or a `Journal`.
+        redaction: What must not be in what is made of the sessions (memory, log, index); and,
+            where its ``sessions`` says so, not in the messages that are written from now on.
+            What a graph's state has beside messages, and values that only a serializer can
+            write, are not looked at.
         max_cached_sessions: How many sessions are kept in memory though nobody holds them.
         max_cached_messages: About how many messages these may have together. The session used
             last is kept however long it is.
@@ -70,11 +77,14 @@ class SessionManager:
         self,
         workspace: str | os.PathLike[str] | Journal,
         *,
+        redaction: Redaction | None = None,
         max_cached_sessions: int = 64,
         max_cached_messages: int = 200_000,
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
-        self.elements = Elements()
+        self.redaction = redaction
+        self._redact = redaction.withhold if redaction and redaction.sessions else None
+        self.elements = Elements(redact=self._redact)
         self.turns = Turns()
         self.derived = OrderedDict()
         self._max_cached = max_cached_sessions
@@ -125,6 +135,7 @@ class SessionManager:
                 self.erase(session.key)
                 begin_anew(session, records)
             check_unchanged(session, records)
+            self._redact_new(session)
             fresh = session.messages[session._saved :]
             if fresh and records.is_thread:
                 raise ValueError(_BELONGS_TO_GRAPH.format(key=session.key))
@@ -245,7 +256,7 @@ class SessionManager:
         with self.writing(key) as records:
             if records.is_thread:
                 raise ValueError(_BELONGS_TO_GRAPH.format(key=key))
-            fresh = _without_known(records, messages)
+            fresh = _without_known(records, [self._redacted(encode(one)) for one in messages])
             if fresh:
                 lines = self._message_lines(records, fresh)
                 self.commit(records, [*lines, metadata_record(records, utc_now())])
@@ -326,6 +337,15 @@ class SessionManager:
             weight += self._recent[key][0].weight
             if place and weight > self._max_weight:
                 del self._recent[key]
+
+    def _redact_new(self, session: Session) -> None:
+        """Have the session's new messages as they may be written."""
+        for place in range(session._saved, len(session.messages) if self._redact else 0):
+            if isinstance(session.messages[place], dict):
+                session.messages[place] = self._redacted(session.messages[place])
+
+    def _redacted(self, record: Record) -> Record:
+        return record if self._redact is None else redacted_record(record, self._redact)
 
     def _message_lines(self, records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
         checked = [_checked(records, place, record) for place, record in enumerate(fresh)]
@@ -414,10 +434,10 @@ def _checked(records: SessionRecords, place: int, record: Record) -> Record:
     return record
 
 
-def _without_known(records: SessionRecords, messages: Sequence[BaseMessage]) -> list[Record]:
-    """The records of those messages whose id is not there yet."""
+def _without_known(records: SessionRecords, given: Sequence[Record]) -> list[Record]:
+    """Those of the messages whose id is not there yet."""
     fresh: dict[Any, Record] = {}
-    for place, record in enumerate(stamped(encode(message)) for message in messages):
+    for place, record in enumerate(map(stamped, given)):
         message_id = record.get("id")
         number = records.message_ids.get(message_id or "")
         known = fresh.get(message_id) if number is None else records.message(number)

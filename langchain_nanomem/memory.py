@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from langchain_nanomem.redaction import Redaction
+
 MEMORY_TAG = "long_term_memory"
 """The name of the mark that memory stands between in a prompt."""
 
@@ -66,6 +68,9 @@ class MemoryStore:
         scope: Whose memory it is, such as ``("user", "42")``. Empty for the workspace's own.
             Distinct scopes never share a file.
         sessions: The sessions that are searched; by default those of the workspace.
+        redaction: What must not be written, neither here nor into the search index; by default
+            that of `sessions`. Where it blocks something, nothing is written, and that raises
+            `RedactionError`.
 
     Raises:
         ValueError: `scope` is a string, or a part of it is no string, empty or not Unicode.
@@ -77,9 +82,11 @@ class MemoryStore:
         scope: Sequence[str] = (),
         *,
         sessions: SessionManager | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         self.workspace = Path(workspace)
         self._given = sessions
+        self.redaction = redaction or (None if sessions is None else sessions.redaction)
         self.scope = checked_scope(scope)
         name = scope_name(self.scope)
         directory = self.workspace / "memory"
@@ -119,9 +126,11 @@ class MemoryStore:
 
         Raises:
             ValueError: `text` is no string or holds a lone surrogate.
+            RedactionError: It has something that must not be written.
             CorruptRecordError: The present file is not UTF-8; it was not overwritten.
             OSError: It could not be written; the file is as it was.
         """
+        text = self._clean(text)
         content = encode(text, "text")
         with self._locked():
             if self.read_version().text != text:
@@ -150,6 +159,7 @@ class MemoryStore:
             CorruptRecordError: The present file is not UTF-8; it was not overwritten.
             OSError: It could not be written; the file is as it was.
         """
+        text = self._clean(text)
         content = encode(text, "text")
         change = None if change_id is None else change_stem(change_id)
         with self._locked():
@@ -202,10 +212,10 @@ class MemoryStore:
             found = next((kept for kept in self.versions() if kept.version == version), None)
             if found is None:
                 raise ValueError(f"no version {version!r} is archived; see versions()")
-            content = encode(found.read_text(), "text")
-            if version_of(content) != version:
+            text = found.read_text()
+            if version_of(encode(text, "text")) != version:
                 raise CorruptRecordError(found.path, 1, "it was altered since", _ALTERED)
-            self._put(content)
+            self._put(encode(self._clean(text), "text"))
 
     def append_history(
         self,
@@ -238,7 +248,7 @@ class MemoryStore:
             OSError: It could not be written; the file has its previous length.
         """
         entry_id = uuid.uuid4().hex if entry_id is None else entry_id
-        made = history_log.new_entry(entry, at, entry_id, source)
+        made = history_log.new_entry(self._clean(entry), at, entry_id, source)
         with self._locked():
             files.make_directory(self.history_path.parent)
             history_log.append_entry(self.history_path, made)
@@ -317,11 +327,17 @@ class MemoryStore:
 
     @property
     def _index(self) -> SearchIndex:
-        return shared_index(self._sessions, self.scope, self._new_index)
+        name = "" if self.redaction is None else self.redaction.fingerprint()
+        return shared_index(self._sessions, (name, *self.scope), self._new_index)
 
     def _new_index(self) -> SearchIndex:
         return SearchIndex(
-            self.workspace, self.scope, self._sessions, self.history_path, self.history_entries
+            self.workspace,
+            self.scope,
+            self._sessions,
+            self.history_path,
+            self.history_entries,
+            redaction=self.redaction,
         )
 
     @cached_property
@@ -338,6 +354,19 @@ class MemoryStore:
             OSError: It can't be read, or is a symbolic link.
         """
         return fence_memory(self.read_long_term())
+
+    def withheld(self, text: str) -> str:
+        """`text` as it may be written, with what is blocked left out and marked."""
+        return text if self.redaction is None else self.redaction.withhold(text)
+
+    def _clean(self, text: str) -> str:
+        """`text` as it may be written.
+
+        Raises:
+            RedactionError: It has something that must not be written.
+        """
+        is_text = isinstance(text, str)  # what is none is refused further on, by its name
+        return text if self.redaction is None or not is_text else self.redaction.apply(text)
 
     def _put(self, content: bytes) -> None:
         """Make `content` the file, whatever it holds, also when a person saves meanwhile."""

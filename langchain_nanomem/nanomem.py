@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from langchain_nanomem.middleware import NanomemMiddleware
+    from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.scopes import Scope, ScopeRule
 
 
@@ -47,6 +48,8 @@ class Nanomem:
             of it, where `node` or the middleware is given one that it knows; else of `model`;
             else 65,536.
         system_prompt: Stands in front of the memory, in `prompt` and in `node`.
+        redaction: What must not be in the memory, the log and the search index, and, where its
+            ``sessions`` says so, in the sessions: see `Redaction`.
         options: More of `MemoryConsolidator`.
 
     Raises:
@@ -58,7 +61,7 @@ class Nanomem:
     consolidator: MemoryConsolidator
     """What keeps prompts within the window."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options with a default
         self,
         workspace: str | os.PathLike[str],
         *,
@@ -66,6 +69,7 @@ class Nanomem:
         scope: ScopeRule = None,
         context_window_tokens: int | None = None,
         system_prompt: str | SystemMessage | None = None,
+        redaction: Redaction | None = None,
         **options: Any,
     ) -> None:
         if "://" in str(workspace):
@@ -75,7 +79,7 @@ class Nanomem:
             )
         self._workspace = workspace
         self._system_prompt = system_prompt
-        self.sessions = SessionManager(workspace)
+        self.sessions = SessionManager(workspace, redaction=redaction)
         self.consolidator = MemoryConsolidator(
             self.sessions,
             self.memory_for,

@@ -193,7 +193,7 @@ class RemovingSaver(ThreadedSaver):
 
     @property
     def _elements(self) -> Elements:
-        return Elements(self.serde)
+        return Elements(self.serde, self.sessions.elements.redact)
 
 
 def all_places(records: SessionRecords) -> set[Place]:

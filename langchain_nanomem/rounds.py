@@ -224,7 +224,7 @@ class Rounds:
             start=record["start"] + max(0, conversation.offset),
             end=record["end"] + max(0, conversation.offset),
             kind=written.kind,
-            history_entry=written.answer.history_entry,
+            history_entry=record["history_entry"],
             removed_tokens=self._meter.removed(written.plan.messages),
             spent=written.spent,
         )

@@ -16,7 +16,7 @@ from langchain_nanomem.search_places import search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
 from langchain_nanomem.search_ranking import Passages, Ranked, rank_entries, rank_messages
 from langchain_nanomem.search_scopes import SessionScopes
-from langchain_nanomem.search_sources import HistoryText, Last, SessionText
+from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, SessionText
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_file import PassageRow, Source
     from langchain_nanomem.search_query import Query
 
@@ -84,20 +85,24 @@ class SearchIndex:
         sessions: The sessions.
         history_path: The event log.
         entries: Reads it.
+        redaction: What must not be in it; None: everything may.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its sources, put together at one place
         self,
         workspace: Path,
         scope: tuple[str, ...],
         sessions: SessionManager,
         history_path: Path,
         entries: Callable[[], list[HistoryEntry]],
+        *,
+        redaction: Redaction | None = None,
     ) -> None:
         self.scope = scope
         self._sessions = sessions
         self._history_path = history_path
         self._entries = entries
+        self._cleaner = Cleaner(redaction)
         self._file = on_disk.SearchFile(search_path(workspace, scope))
         self._scopes = SessionScopes(sessions_path(workspace), sessions)
         self._guard = threading.RLock()
@@ -234,19 +239,19 @@ class SearchIndex:
         for name in known.keys() - found.keys() - {_LOG}:
             self._remove(name)
         for name, bound in found.items():
-            state = _told(bound.state)
+            state = self._told(bound.state)
             if name not in known or known[name].version != state:
                 self._read_session(name, bound.key, state)
-        state = _file_state(self._history_path)
+        state = self._told(_file_state(self._history_path))
         if state != (known[_LOG].version if _LOG in known else ""):
-            self._bring_in(_LOG, "", state, lambda: HistoryText(self._entries()))
+            self._bring_in(_LOG, "", state, lambda: HistoryText(self._entries(), self._cleaner))
 
     def _read_session(self, name: str, key: str, state: str) -> None:
         try:
             with self._sessions.reading(key) as records:
                 if (records.scope or ()) != self.scope:
                     return
-                self._bring_in(name, key, state, lambda: SessionText(records))
+                self._bring_in(name, key, state, lambda: SessionText(records, self._cleaner))
         except (NanomemError, OSError) as error:
             logger.warning("session %r is not searched: %s", key, error)
             with self._file.writing() as connection:
@@ -276,6 +281,10 @@ class SearchIndex:
         if name != _LOG and self._sessions.journal.key_of(name) is None:
             self._remove(name)  # it was deleted meanwhile
 
+    def _told(self, state: JournalState | None) -> str:
+        """What a source is known by as long as neither it nor the redaction changes."""
+        return "" if state is None else repr((*state, self._cleaner.mark))
+
     def _remove(self, name: str) -> None:
         on_disk.forget_source(self._file, name)
 
@@ -284,16 +293,12 @@ def _new_source(name: str, label: str) -> Source:
     return on_disk.Source(0, name, label, "", 0, 0)
 
 
-def _told(state: JournalState) -> str:
-    return repr(tuple(state))
-
-
-def _file_state(path: Path) -> str:
+def _file_state(path: Path) -> JournalState | None:
     try:
         stat = path.stat()
     except FileNotFoundError:
-        return ""
-    return _told(JournalState(stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return None
+    return JournalState(stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def _quotes_first(
@@ -333,12 +338,12 @@ _OPENING = threading.Lock()
 
 
 def shared_index(
-    sessions: SessionManager, scope: tuple[str, ...], make: Callable[[], SearchIndex]
+    sessions: SessionManager, name: tuple[str, ...], make: Callable[[], SearchIndex]
 ) -> SearchIndex:
-    """The index of a scope: one for all who use the same sessions, as long as it is in use."""
+    """The index of this name: one for all who use the same sessions, as long as it is in use."""
     with _OPENING:
         known: OrderedDict[tuple[str, ...], SearchIndex] = sessions.derived
-        known[scope] = index = known.pop(scope, None) or make()
+        known[name] = index = known.pop(name, None) or make()
         while len(known) > _MOST_OPEN:
             known.popitem(last=False)[1].close()
         return index

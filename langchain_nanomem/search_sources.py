@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.records import SessionRecords
+    from langchain_nanomem.redaction import Redaction
 
 SEARCH_TOOL = "search_memory"
 _PAUSE_SECONDS = 3 * 60 * 60
@@ -39,15 +40,30 @@ class Last(NamedTuple):
     at: float | None = None
 
 
+class Cleaner:
+    """Takes out what must not be in the index.
+
+    Args:
+        redaction: What that is; None: nothing.
+    """
+
+    def __init__(self, redaction: Redaction | None) -> None:
+        self.clean = str if redaction is None else redaction.withhold
+        self.mark = 0 if redaction is None else zlib.crc32(redaction.fingerprint().encode())
+        """Tells it from another one: what that one has let in is read anew."""
+
+
 class SessionText:
     """The messages of a session as they are now.
 
     Args:
         records: The session, held still.
+        cleaner: Takes out what must not be in the index.
     """
 
-    def __init__(self, records: SessionRecords) -> None:
+    def __init__(self, records: SessionRecords, cleaner: Cleaner) -> None:
         self._records = records
+        self._cleaner = cleaner
         self._numbers = records.view()
 
     @property
@@ -57,22 +73,28 @@ class SessionText:
 
     def mark(self, count: int) -> int:
         """Tells the first `count` messages from any others."""
-        return zlib.crc32(array("q", self._numbers[:count]).tobytes())
+        return zlib.crc32(array("q", self._numbers[:count]).tobytes(), self._cleaner.mark)
 
     def passages(self, last: Last) -> Iterator[Passage]:
         """Those behind the last one that is known."""
         records = self._records.messages(self._numbers[last.place + 1 :])
         for place, record in enumerate(records, last.place + 1):
-            passage = _message_passage(record, place, last)
+            passage = _message_passage(record, place, last, self._cleaner)
             last = Last(place, passage.episode, passage.at or last.at)
             yield passage
 
 
 class HistoryText:
-    """The entries of an event log as they are now."""
+    """The entries of an event log as they are now.
 
-    def __init__(self, entries: Sequence[HistoryEntry]) -> None:
+    Args:
+        entries: The entries, oldest first.
+        cleaner: Takes out what must not be in the index: people write into the log, too.
+    """
+
+    def __init__(self, entries: Sequence[HistoryEntry], cleaner: Cleaner) -> None:
         self._entries = entries
+        self._cleaner = cleaner
 
     @property
     def count(self) -> int:
@@ -81,7 +103,7 @@ class HistoryText:
 
     def mark(self, count: int) -> int:
         """Tells the first `count` entries from any others."""
-        mark = 0
+        mark = self._cleaner.mark
         for entry in self._entries[:count]:
             told = f"{entry.stamp}\0{entry.entry_id}\0{entry.source}\0{entry.text}\0"
             mark = zlib.crc32(told.encode("utf-8", "replace"), mark)
@@ -90,19 +112,20 @@ class HistoryText:
     def passages(self, last: Last) -> Iterator[Passage]:
         """Those behind the last one that is known."""
         for place, entry in enumerate(self._entries[last.place + 1 :], last.place + 1):
-            terms, dates = terms_of(entry.text), _date_terms(entry.at)
+            text = self._cleaner.clean(entry.text)
+            terms, dates = terms_of(text), _date_terms(entry.at)
             at = None if entry.at is None else entry.at.timestamp()
-            yield Passage(place, place, 0, at, "", entry.text, entry.source or "", terms, dates)
+            yield Passage(place, place, 0, at, "", text, entry.source or "", terms, dates)
 
 
-def _message_passage(record: dict[str, Any], place: int, last: Last) -> Passage:
+def _message_passage(record: dict[str, Any], place: int, last: Last, cleaner: Cleaner) -> Passage:
     said_at = parse_timestamp(record.get("timestamp"))
     at = None if said_at is None else said_at.timestamp()
     message = _without_searches(decode(record))
     if message is None or message.type == "system":
         return Passage(place, _episode(place, at, last), 0, at, "", "", "", [], [])
     speaker = valid_unicode(speaker_of(message))
-    text = valid_unicode(render_words(message))[:_MOST_CHARACTERS]
+    text = cleaner.clean(valid_unicode(render_words(message)))[:_MOST_CHARACTERS]
     terms = [*terms_of(message.name or ""), *terms_of(text)]
     episode, traits = _episode(place, at, last), traits_of(text)
     return Passage(place, episode, traits, at, speaker, text, "", terms, _date_terms(said_at))

@@ -111,7 +111,9 @@ class _Past:
                 f"this tool searches the memory of the scope {store.scope!r} alone; the run "
                 f"belongs to {scope!r}"
             )
-        return MemoryStore(store.workspace, scope, sessions=self._sessions)
+        return MemoryStore(
+            store.workspace, scope, sessions=self._sessions, redaction=store.redaction
+        )
 
     def _bound_scope(self, config: RunnableConfig) -> Scope:
         own: Scope = getattr(self._memory, "scope", ())

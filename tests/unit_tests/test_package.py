@@ -43,6 +43,7 @@ ORDER = [
     "records",
     "records_index",
     "elements",
+    "redacted_records",
     "element_writer",
     "session_sync",
     "turns",

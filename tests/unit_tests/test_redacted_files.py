@@ -1,0 +1,169 @@
+"""What is sensitive never gets into memory, log, index and logs; nor, if asked, into sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, StateGraph
+from scripted import FREE, LONG, ScriptedChatModel, save_memory, texts
+
+from langchain_nanomem import MemoryState, MemoryStore, Nanomem, Redaction, RedactionError
+
+SECRETS = {
+    "aws": "AKIA" + "IOSFODNN7EXAMPLE",
+    "github": "ghp_" + "Ab1" * 12,
+    "openai": "sk-" + "proj-" + "aB3" * 16,
+    "slack": "xoxb-" + "123456789012-1234567890123-" + "aBcDeFgHiJkLmNoPqRsTuVwX",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1r",
+    "card": "4111 1111 " + "1111 1111",
+    "mail": "ada.lovelace@" + "example.org",
+    "own": "PATIENT-" + "00471",
+}
+TOLD = "; ".join(f"my {name} is {text}" for name, text in SECRETS.items())
+RULES = Redaction(custom={"patient": r"PATIENT-\d+"})
+
+
+def written(path, *, without=()):
+    """All bytes below a directory, but those of these parts of it."""
+    files = [one for one in path.rglob("*") if one.is_file()]
+    kept = [one for one in files if not {*without} & {*one.relative_to(path).parts}]
+    return b"\n".join(one.read_bytes() for one in kept)
+
+
+def leaks(content):
+    raw = content if isinstance(content, bytes) else content.encode()
+    return [name for name, text in SECRETS.items() if text.encode() in raw]
+
+
+def opened(path, *replies, redaction=RULES, **options):
+    model = ScriptedChatModel(replies=[*replies] or [save_memory(TOLD, f"- {TOLD}")])
+    return Nanomem(
+        path, model=model, redaction=redaction, context_window_tokens=900, **FREE, **options
+    )
+
+
+def graph_of(memory):
+    chat = ScriptedChatModel(replies=[AIMessage(f"I note: {TOLD}")])
+    graph = StateGraph(MemoryState)
+    graph.add_node("memory", memory.node(chat))
+    graph.add_edge(START, "memory")
+    return graph.compile(checkpointer=memory.checkpointer)
+
+
+async def say(memory, call, turns=4):
+    graph = graph_of(memory)
+    for _ in range(turns):
+        said = [HumanMessage(TOLD + LONG)]
+        await call(graph, "invoke", {"messages": said}, {"configurable": {"thread_id": "t"}})
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [save_memory(TOLD, f"# User\n- {TOLD}")],
+        [save_memory([TOLD], {"user": TOLD})],
+        [RuntimeError(TOLD)],
+        [save_memory(3, TOLD), AIMessage(TOLD)],
+    ],
+    ids=["good", "structured", "failing", "malformed"],
+)
+async def test_no_secret_is_remembered(tmp_path, call, caplog, replies):
+    """Whatever the model answers: MEMORY.md, HISTORY.md, archive, index and logs have none."""
+    caplog.set_level(logging.DEBUG, logger="langchain_nanomem")
+    memory = opened(tmp_path, *replies, max_failures=1)
+    await say(memory, call)
+    assert memory.memory.history_entries()
+    hits = memory.memory.search_history("github aws")
+    assert hits
+    assert leaks("".join(hit.text for hit in hits)) == []
+    assert leaks(written(tmp_path, without=["sessions"])) == []
+    assert leaks(caplog.text) == []
+    assert len(leaks(written(tmp_path))) == len(SECRETS)  # the session is complete
+
+
+async def test_no_secret_is_in_sessions_either_if_so_chosen(tmp_path, call):
+    """Then no file has one: graph, chat history and a session of one's own."""
+    memory = opened(tmp_path, redaction=Redaction(RULES.kinds, RULES.custom, sessions=True))
+    await say(memory, call)
+    memory.history("h").add_messages([HumanMessage(TOLD, id="1"), AIMessage(TOLD)])
+    memory.history("h").add_messages([HumanMessage(TOLD, id="1")])
+    session = memory.sessions.get_or_create("s")
+    session.add_message("user", TOLD, tool_calls=[{"function": {"arguments": TOLD}}])
+    memory.sessions.save(session)
+    session.add_message("assistant", "Noted.")
+    memory.sessions.save(session)
+    assert leaks(written(tmp_path)) == []
+    assert "[secret]" in session.messages[0]["content"]
+    again = opened(tmp_path, redaction=RULES)
+    state = graph_of(again).get_state({"configurable": {"thread_id": "t"}}).values
+    assert len(state["messages"]) == 8
+    assert "my aws is [secret]" in state["messages"][0].content
+    assert len(again.history("h").messages) == 2
+
+
+def test_what_is_blocked_is_not_written(tmp_path):
+    """A program that writes it gets an error without the text; the files are as they were."""
+    store = MemoryStore(tmp_path, redaction=Redaction({"email": "block"}))
+    store.write_long_term("- kept")
+    base = store.read_version().version
+    for write in (
+        store.write_long_term,
+        store.append_history,
+        lambda text: store.replace_long_term(text, expected_version=base),
+    ):
+        with pytest.raises(RedactionError, match="email") as caught:
+            write(TOLD)
+        assert leaks(str(caught.value)) == []
+    assert store.read_long_term() == "- kept"
+    assert store.history_entries() == []
+
+
+async def test_a_turn_goes_on_where_something_is_blocked(tmp_path, call):
+    """At a consolidation the lines with it are left out, marked, and the rest is kept."""
+    update = f"# User\n- Ada\n- {SECRETS['mail']}\n- likes tea"
+    rules = Redaction({"email": "block"})
+    memory = opened(tmp_path, save_memory("We talked.", update), redaction=rules)
+    await say(memory, call)
+    kept = "# User\n- Ada\n[withheld: email]\n- likes tea"
+    assert memory.memory.read_long_term() == kept
+    assert texts(memory)[0] == "We talked."
+
+
+def test_an_index_of_other_rules_is_made_anew(tmp_path):
+    """What was searchable without redaction is in no byte of the index with it."""
+    plain = opened(tmp_path, redaction=None)
+    plain.history("h").add_messages([HumanMessage(TOLD)])
+    assert plain.memory.search_history("patient 00471")
+    plain.close()
+    assert leaks(written(tmp_path / ".search")) != []
+    memory = opened(tmp_path)
+    assert leaks(memory.memory.search_history("patient")[0].text) == []
+    assert memory.memory.search_history("00471") == []
+    memory.close()
+    assert leaks(written(tmp_path / ".search")) == []
+
+
+def test_a_version_from_before_is_restored_without_secrets(tmp_path):
+    """What was archived as it was comes back as it may be written now."""
+    MemoryStore(tmp_path).write_long_term(f"- {SECRETS['aws']}\n")
+    MemoryStore(tmp_path).write_long_term("- other\n")
+    store = MemoryStore(tmp_path, redaction=RULES)
+    store.restore_long_term(store.versions()[0].version)
+    assert store.read_long_term() == "- [secret]\n"
+
+
+def test_the_tool_gives_no_secret(tmp_path):
+    """The agent's own search of its past shows the marks."""
+    memory = opened(tmp_path)
+    memory.history("h").add_messages([HumanMessage(TOLD)])
+    (tool,) = [one for one in memory.tools() if one.name == "search_memory"]
+    config = {"configurable": {"thread_id": "h"}}
+    for found in (
+        tool.invoke({"query": "my github"}, config),
+        asyncio.run(tool.ainvoke({"query": "my github"}, config)),
+    ):
+        assert "my github is [secret]" in found
+        assert leaks(found) == []
