@@ -31,8 +31,8 @@ from recall_data import ADVERSARIAL, Dialogue, Question, load
 from recall_methods import METHODS, OURS, Method
 
 from langchain_nanomem import MemoryStore, TokenCounter
+from langchain_nanomem.passages import passages_text
 from langchain_nanomem.search_terms import query_terms, terms_of
-from langchain_nanomem.tools import passages_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,6 +32,7 @@ from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
+from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
     from langchain_nanomem.middleware import NanomemMiddleware
@@ -71,8 +72,10 @@ __all__ = [
     "aanswer_interrupted_calls",
     "aimport_checkpoints",
     "answer_interrupted_calls",
+    "create_forget_tool",
     "create_memory_node",
     "create_pre_model_hook",
+    "create_remember_tool",
     "create_search_memory_tool",
     "import_checkpoints",
 ]

@@ -21,6 +21,7 @@ from langchain_nanomem.model_calls import CircuitBreaker, ModelCaller
 from langchain_nanomem.model_facts import WindowOptions, max_input_tokens, own_budget
 from langchain_nanomem.planning import MemoryLimits, Planner
 from langchain_nanomem.policy import ConsolidationPolicy, FixedRatioPolicy, Thresholds
+from langchain_nanomem.recall import Recall
 from langchain_nanomem.rounds import Busy, Consolidation, RoundLimits, Rounds, opened
 from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
 from langchain_nanomem.tokens import TokenCounter
@@ -116,6 +117,11 @@ class MemoryConsolidator:
             shorter, once; then the oldest lines of the largest section leave. What leaves is
             in the entry for HISTORY.md, and the version before in the archive. What a person
             writes is never cut.
+        memory_tags: Which facts prompts show: of the lines of MEMORY.md that have tags, such as
+            ``#project``, only those with one of these. None: all.
+        recall_tokens: How much a prompt shows, before the last user message, of what was said
+            and logged earlier and matches that message best; what is in the prompt anyway is
+            not shown again, and nothing is left out for it. 0: nothing.
         cache_control: The mark of a provider that wants to be told what to cache, such as
             ``{"type": "ephemeral"}``: it is put before the memory and behind it. None: none.
         max_tool_result_tokens: A prompt shows at most so many of a tool result that a model has
@@ -162,6 +168,8 @@ class MemoryConsolidator:
         reuse_prompt: bool = False,
         consolidation_window_tokens: int | None = None,
         max_memory_tokens: int | None = None,
+        memory_tags: Sequence[str] | None = None,
+        recall_tokens: int = 0,
         cache_control: Mapping[str, Any] | None = None,
         max_tool_result_tokens: int | None = None,
         timeout_seconds: float | None = 120.0,
@@ -175,7 +183,9 @@ class MemoryConsolidator:
         if isinstance(model, str) and model != "extractive":
             raise ValueError(f'model must be a chat model, "extractive" or None, not {model!r}')
         _check_at_least(1, max_failures=max_failures, max_rounds=max_rounds)
-        _check_at_least(0, retries=retries, pause_seconds=pause_seconds)
+        _check_at_least(
+            0, retries=retries, pause_seconds=pause_seconds, recall_tokens=recall_tokens
+        )
         _check_at_least(1, timeout_seconds=timeout_seconds, max_memory_tokens=max_memory_tokens)
         _check_at_least(_LEAST_RESULT_TOKENS, max_tool_result_tokens=max_tool_result_tokens)
         self.sessions = sessions
@@ -194,12 +204,14 @@ class MemoryConsolidator:
         self._reuse_prompt = reuse_prompt and not callable(prompt)
         self._prompt, self._rewrite_prompt = prompt, rewrite_prompt
         self._max_memory_tokens = max_memory_tokens
+        self._tags = None if memory_tags is None else tuple(memory_tags)
         self._max_result_tokens = max_tool_result_tokens
         self._breaker = CircuitBreaker(pause_seconds=pause_seconds)
         self._calls = (timeout_seconds, retries)
         self._limits = RoundLimits(max_failures, max_rounds)
         self._on_consolidated = on_consolidated
         self._texts = self.counter if isinstance(self.counter, TokenCounter) else TokenCounter()
+        self._recall = Recall(self._searched, recall_tokens, self._texts)
         self._by_budget: dict[int, Self] = {}
         self._busy = Busy()
         self._behind = DeferredWork()
@@ -318,6 +330,11 @@ class MemoryConsolidator:
         """
         return self._meter.boundary(opened(session), tokens_to_remove)
 
+    @property
+    def max_memory_tokens(self) -> int:
+        """What MEMORY.md may have."""
+        return self._planner.limits.told_tokens
+
     def window_of(self, conversation: Conversation) -> Window:
         """The live window as a prompt shows it, with long tool results shortened if so chosen."""
         return self._meter.window(conversation)
@@ -373,6 +390,18 @@ class MemoryConsolidator:
                 the memory is shortened until there is. None: always.
         """
         return self._meter.memory.block(scope, fits)
+
+    def with_recalled(
+        self, messages: list[BaseMessage], scope: Scope, fits: Callable[[list[BaseMessage]], bool]
+    ) -> list[BaseMessage]:
+        """A prompt with what was recalled for its last user message, if that is to be shown.
+
+        Args:
+            messages: The prompt.
+            scope: Whose past is searched.
+            fits: Tells whether there is room for a prompt.
+        """
+        return self._recall.shown(messages, scope, fits)
 
     def scope_of(self, config: RunnableConfig) -> Scope:
         """Whose memory a run uses.
@@ -440,7 +469,7 @@ class MemoryConsolidator:
         self.budget_tokens = budget_tokens
         self.target_tokens = int(budget_tokens * self._ratio)
         texts = self._texts
-        view = MemoryView(lambda: self.memory, budget_tokens, texts.count_text)
+        view = MemoryView(lambda: self.memory, budget_tokens, texts.count_text, self._tags)
         self._meter = PromptMeter(self._count, texts, view, self.sessions, self._max_result_tokens)
         self._planner = Planner(
             texts,
@@ -470,6 +499,9 @@ class MemoryConsolidator:
         answer = self._planner.limits.told_tokens + _ENTRY_TOKENS
         most = max(self.budget_tokens, window * 31 // 32 - answer)
         return InPlace(self._planner, self._meter, self._prompt, most, self.cache_control)
+
+    def _searched(self, scope: Scope) -> MemoryStore:
+        return self.memory_for(scope).over(self.sessions)
 
     def _due(self, session: Session | Conversation, around: Around) -> Due:
         return self._rounds.steps(session, self._within(session, around), around)

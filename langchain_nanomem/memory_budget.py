@@ -7,13 +7,13 @@ caller can put it into the log, where search finds it.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_nanomem.answers import ask_memory, fenced_memory
 from langchain_nanomem.errors import ConsolidationError
+from langchain_nanomem.memory_lines import HEADING, bare, lines_left, without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -35,10 +35,6 @@ contradict each other the one with the later date is true. Leave out what matter
 history_entry: one sentence that names what you left out."""
 _REWRITTEN_SHARE = 0.8
 """How far down a rewrite goes, so that the next one is not due at once."""
-_MARKS = re.compile(r"^(?:[-*+]|\d+[.)]|\[[ xX]\])\s+")
-_SPACE = re.compile(r"\s+")
-_HEADING = re.compile(r"#{1,6}\s")
-_FENCE = ("```", "~~~")
 
 
 class Kept(NamedTuple):
@@ -47,39 +43,6 @@ class Kept(NamedTuple):
     text: str
     left: list[str]
     """The lines that are not in it any more, as they were."""
-
-
-def without_repeats(text: str) -> str:
-    """A memory with each line once: the first one of those that say the same.
-
-    Lines are compared without their list marks, in any case and spacing. What stands under a
-    heading that came before goes there. Code in fences, and lines without a letter or digit, are
-    let alone.
-    """
-    sections: dict[str, list[str]] = {}
-    seen: set[str] = set()
-    name, is_code = "", False
-    for line in text.split("\n"):
-        is_mark = line.lstrip().startswith(_FENCE)
-        said = "" if is_code or is_mark else _said(line)
-        is_code ^= is_mark
-        if said and _HEADING.match(line):
-            name = f"{line.split()[0]} {said}"
-            if name not in sections:
-                sections[name] = [line]
-            continue
-        if said and said in seen:
-            continue
-        seen.add(said)
-        sections.setdefault(name, []).append(line)
-    return "\n".join(line for lines in sections.values() for line in lines)
-
-
-def lines_left(before: str, after: str) -> list[str]:
-    """The lines of a memory that say something which stands in no line of another one."""
-    kept = set(map(_said, after.splitlines()))
-    lines = dict.fromkeys(line.strip() for line in before.splitlines())
-    return [one for one in lines if not _HEADING.match(one) and _said(one) not in {*kept, ""}]
 
 
 def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
@@ -91,7 +54,7 @@ def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
     left: list[str] = []
     while count(kept := _joined(sections)) > max_tokens:
         largest = max(sections, key=lambda lines: count("\n".join(lines)))
-        facts = [place for place, line in enumerate(largest) if not _HEADING.match(line)]
+        facts = [place for place, line in enumerate(largest) if not HEADING.match(line)]
         if not facts or len([line for lines in sections for line in lines if line.strip()]) == 1:
             return _cut(kept, left, max_tokens, count)
         over = count(kept) - max_tokens
@@ -142,24 +105,15 @@ def rewriting(text: str, goal: int, tokens: int, instructions: str) -> list[Base
 
 def told(left: Iterable[str]) -> str:
     """What an entry of the log says of lines that left the memory; "" for none."""
-    lines = "\n".join(f"- {_MARKS.sub('', line)}" for line in left)
+    lines = "\n".join(f"- {bare(line)}" for line in left)
     return f"\nNo longer in MEMORY.md, for lack of room:\n{lines}" if lines else ""
-
-
-def _said(line: str) -> str:
-    """What a line says, however it is marked and spaced; "" for one that says nothing."""
-    bare = line.strip().lstrip("#").strip()
-    while (shorter := _MARKS.sub("", bare)) != bare:
-        bare = shorter
-    said = _SPACE.sub(" ", bare).casefold().rstrip(" .。")
-    return said if any(map(str.isalnum, said)) else ""
 
 
 def _sections(text: str) -> list[list[str]]:
     """The lines under each heading, with it."""
     sections: list[list[str]] = [[]]
     for line in text.splitlines():
-        if _HEADING.match(line):
+        if HEADING.match(line):
             sections.append([])
         sections[-1].append(line)
     return [lines for lines in sections if lines]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError, ScopeError
 from langchain_nanomem.memory import MemoryStore, fence_memory
+from langchain_nanomem.memory_lines import shown_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from langchain_nanomem.scopes import Scope
 
@@ -25,6 +26,7 @@ class MemoryView:
         memory: Gives the memory, or a function from a scope to its memory.
         budget_tokens: The largest prompt; half of it is the most that a memory takes.
         count_text: Counts a text.
+        tags: Of the lines that have tags only those with one of these are shown; None: all.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class MemoryView:
         memory: Callable[[], MemoryStore | Callable[[Scope], MemoryStore]],
         budget_tokens: int,
         count_text: Callable[[str], int],
+        tags: Sequence[str] | None = None,
     ) -> None:
+        self._tags = tags
         self._memory = memory
         self._most = budget_tokens // 2
         self._count = count_text
@@ -62,7 +66,8 @@ class MemoryView:
                 the memory is shortened until there is. None: always.
         """
         try:
-            text = self._bounded(self.store(scope).read_long_term())
+            memory = self.store(scope).read_long_term()
+            text = self._bounded(shown_with(memory, self._tags))
             return fence_memory(text) if fits is None else _fitting_block(text, fits)
         except (OSError, NanomemError) as error:
             if isinstance(error, ScopeError):

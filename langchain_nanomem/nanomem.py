@@ -18,6 +18,7 @@ from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.tools import create_search_memory_tool
+from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
     import os
@@ -187,7 +188,20 @@ class Nanomem:
             trim_state=trim_state,
         )
 
-    def tools(self) -> list[BaseTool]:
-        """For the agent: a tool that searches its past."""
-        scope_of = self.consolidator.scope_of
-        return [create_search_memory_tool(self.memory_for, self.sessions, scope_of=scope_of)]
+    def tools(self, *, writing: bool = False) -> list[BaseTool]:
+        """For the agent: a tool that searches its past.
+
+        Args:
+            writing: Whether there are also the tools that put a fact into the memory and take
+                one out; see `create_remember_tool` and `create_forget_tool`.
+        """
+        memory, sessions, scope_of = self.memory_for, self.sessions, self.consolidator.scope_of
+        search = create_search_memory_tool(memory, sessions, scope_of=scope_of)
+        if not writing:
+            return [search]
+        most = self.consolidator.max_memory_tokens
+        return [
+            search,
+            create_remember_tool(memory, sessions, scope_of=scope_of, max_memory_tokens=most),
+            create_forget_tool(memory, sessions, scope_of=scope_of),
+        ]

@@ -18,6 +18,7 @@ from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.extractive import Utterance, summarize_extractively
 from langchain_nanomem.memory_budget import DEFAULT_REWRITE_INSTRUCTIONS, fitted, told
 from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
+from langchain_nanomem.search_query import tags_in
 from langchain_nanomem.window import cuts, message_shape
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class Planner:
         """What a model is told of how long the memory may be, given the current one."""
         tokens, most = self._counter.count_text(memory), self.limits.told_tokens
         limit = f"memory_update: at most {most} tokens."
+        if tags_in(memory):
+            limit += " Keep the #tags of facts."
         if tokens > most:
             limit += f" The current memory has {tokens}: merge, and leave out what matters least."
         return limit

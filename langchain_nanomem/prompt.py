@@ -221,7 +221,9 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         block = self.consolidator.memory_block(conversation.scope, fits)
         system = with_memory(given, self.system_prompt, block, self.consolidator.cache_control)
         self.consolidator.note_sent(conversation.key)
-        return unnamed(_fitted(system, window, room, count))
+        fitted = _fitted(system, window, room, count)
+        has_room = lambda some: count(some) <= room  # noqa: E731
+        return unnamed(self.consolidator.with_recalled(fitted, conversation.scope, has_room))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import COUNTER, save_memory, session_of, talk, texts
 
-from langchain_nanomem.memory_budget import crowd_out, lines_left, without_repeats
+from langchain_nanomem.memory_budget import crowd_out
+from langchain_nanomem.memory_lines import lines_left, without_repeats
 
 MEMORY = "# User\n- Ada\n\n# Plans\n- Berlin in May\n- a piano\n"
 LINES = st.lists(
