@@ -40,6 +40,7 @@ from langchain_nanomem.journal import (
 from langchain_nanomem.journal_lines import frame, load_line
 from langchain_nanomem.search_places import forget_session
 from langchain_nanomem.session import utc_now
+from langchain_nanomem.session_archive import SessionArchive
 from langchain_nanomem.session_files import SessionFiles
 from langchain_nanomem.values import dump_record
 
@@ -88,6 +89,7 @@ class FileJournal(Journal):
         self._tombstones = self.workspace / ".deleted"
         self._locks = LockDirectory(self.workspace / ".locks")
         self._fsync = fsync
+        self.archive: SessionArchive = SessionArchive(self.workspace / "archive")
 
     def __repr__(self) -> str:
         return f"FileJournal({str(self.workspace)!r})"
@@ -145,7 +147,37 @@ class FileJournal(Journal):
                 return position_at(fd, len(content))
 
     @override
+    def put_away(self, key: str, scope: tuple[str, ...]) -> bool:
+        with self.lock(key):
+            records, end = self.read(key)
+            if not records:
+                return False
+            self.archive.put(key, read_bytes(self.path(key))[: end.offset], scope)
+            self._delete(key)
+        return True
+
+    @override
+    def bring_back(self, key: str) -> bool:
+        with self.lock(key):
+            path = self.path(key)
+            if not self.archive.holds(key) or path.exists():
+                return False
+            make_directory(path.parent)
+            replace_file(path, self.archive.lines(key))
+            self._tombstone(key).unlink(missing_ok=True)
+            self.archive.remove(key)
+        return True
+
+    @override
     def delete(self, key: str) -> bool:
+        with self.lock(key):
+            was_archived = self.archive.remove(key)
+            if was_archived:
+                self._bury(key, self.path(key))
+                forget_session(self.workspace, self.archive.name(key))
+            return self._delete(key) or was_archived
+
+    def _delete(self, key: str) -> bool:
         with self.lock(key):
             path = self.path(key)
             if not path.exists() and not path.is_symlink():

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from langchain_nanomem.session_archive import SessionArchive
+
 Record = dict[str, Any]
 
 
@@ -102,6 +104,33 @@ class JournalReader(ABC):
 
 class Journal(ABC):
     """Append-only lists of records, one a key. All methods may be called from any thread."""
+
+    archive: SessionArchive | None = None
+    """Where journals are put away; None where that can't be."""
+
+    def put_away(self, key: str, scope: tuple[str, ...]) -> bool:
+        """Move a journal into the archive; False where there is none.
+
+        Raises:
+            NotImplementedError: There is no archive here.
+            CorruptRecordError: It is damaged; it stays.
+            OSError: It could not be written; it stays.
+        """
+        raise NotImplementedError(f"{self!r} keeps no archive")
+
+    def bring_back(self, key: str) -> bool:
+        """Move a journal out of the archive, as if it had never been there.
+
+        Returns:
+            False where it is not in it, or another journal of the key has begun since; then the
+            archived one stays.
+
+        Raises:
+            CorruptRecordError: It is damaged; it stays.
+            OSError: It could not be written; it stays.
+        """
+        del key
+        return False
 
     @abstractmethod
     def append(

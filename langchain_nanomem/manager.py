@@ -36,11 +36,12 @@ from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from langchain_core.messages import BaseMessage
 
     from langchain_nanomem.redaction import Redaction
+    from langchain_nanomem.session_archive import ArchivedSession
 
 _MIN_INDEXED = 65_536
 """How far a journal has to reach beyond its index, at least, before another one is made."""
@@ -179,18 +180,49 @@ class SessionManager:
             for info in infos
         ]
 
+    def archive(self, key: str) -> bool:
+        """Put a session away, compressed; False where there is none, or it is empty.
+
+        It is searched as before, and comes back, with its checkpoints and all, when it is used
+        again. An object of it that is still held can't be saved any more.
+
+        Raises:
+            NotImplementedError: The journal keeps no archive.
+            CorruptRecordError: It is damaged; it was left as it is.
+            OSError: It could not be written; it is where it was.
+        """
+        with self.writing(key) as records:
+            if not records.exists:
+                return False
+            scope = records.scope or ()
+        return self._gone(key, lambda: self.journal.put_away(key, scope))
+
+    def restore(self, key: str) -> bool:
+        """Bring a session back that was put away; False where there is none."""
+        return self.journal.bring_back(key)
+
+    def list_archived(self) -> list[ArchivedSession]:
+        """The sessions that are put away, in the order of their keys."""
+        return [] if self.journal.archive is None else self.journal.archive.sessions()
+
     def delete(self, key: str) -> bool:
         """Remove the session and all that is known of it; False where there was none.
 
+        One that is put away goes, too.
+
         An object of it that is still held can't be saved any more.
         """
+        return self._gone(key, lambda: self.journal.delete(key))
+
+    def _gone(self, key: str, remove: Callable[[], bool]) -> bool:
+        """Have a session's journal removed, and who holds an object of it know that."""
         with self.journal.lock(key), self._guard:
             session = self._live.get(key)
             self.invalidate(key)
-            deleted = self.journal.delete(key)
-            if deleted and session is not None:
+            is_gone = remove()
+            if is_gone and session is not None:
                 session._origin = DELETED
-            return deleted
+            return is_gone
 
     # --- for chat history, graphs and consolidation ---
 
@@ -198,6 +230,8 @@ class SessionManager:
     def reading(self, key: str) -> Iterator[SessionRecords]:
         """The records of `key` as they are now, held still until the block ends."""
         records = self._cached(key)
+        if not records.exists and self.journal.archive and self.journal.archive.holds(key):
+            self.journal.bring_back(key)  # before the guard: it takes the lock
         with records.guard, contextlib.ExitStack() as stack:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))
@@ -208,6 +242,23 @@ class SessionManager:
                 yield records
             finally:
                 self._forget_misleading_index(records)
+
+    @contextlib.contextmanager
+    def reading_archived(self, key: str) -> Iterator[SessionRecords]:
+        """The records of a session that is put away; it stays so.
+
+        Raises:
+            FileNotFoundError: It is not.
+            CorruptRecordError: It is damaged.
+        """
+        if self.journal.archive is None:
+            raise FileNotFoundError(key)
+        reader = self.journal.archive.reader(key)
+        reader.objects = self.elements.serde
+        records = SessionRecords(key, self._message_record)
+        with records.guard, records.attached(reader):
+            self._read_on(records)
+            yield records
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[SessionRecords]:

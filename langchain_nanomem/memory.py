@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from langchain_nanomem import files, history_log
 from langchain_nanomem.errors import CorruptRecordError
-from langchain_nanomem.history_log import HistoryEntry, encode, read_or_empty
+from langchain_nanomem.history_files import HistoryFiles
+from langchain_nanomem.history_log import HistoryEntry, encode
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory_file import (
     ArchivedVersion,
@@ -104,6 +105,7 @@ class MemoryStore:
         self.memory_path = directory / "MEMORY.md"
         self.history_path = directory / "HISTORY.md"
         self._memory = MemoryFile(self.memory_path)
+        self._history = HistoryFiles(self.history_path, self._locked)
         self._locks = files.LockDirectory(self.workspace / ".locks")
         self._lock_stem = f"+memory+{name}" if name else "+memory"  # no file stem has a plus
 
@@ -266,30 +268,102 @@ class MemoryStore:
         entry_id = uuid.uuid4().hex if entry_id is None else entry_id
         made = history_log.new_entry(self.cleaned(entry), at, entry_id, source)
         with self._locked():
+            if self._history.rolled() and self._history.contains(entry_id):
+                return entry_id
             files.make_directory(self.history_path.parent)
             history_log.append_entry(self.history_path, made)
         return entry_id
 
     def has_history_entry(self, entry_id: str) -> bool:
-        """Whether HISTORY.md holds the entry of this id, whole.
+        """Whether HISTORY.md holds the entry of this id, whole; or a file of an earlier year.
 
         Raises:
             OSError: The file can't be read.
         """
-        return history_log.contains_id(read_or_empty(self.history_path), entry_id)
+        return self._history.contains(entry_id)
 
     def history_entries(self) -> list[HistoryEntry]:
         """The entries of HISTORY.md in the order of the file, which is oldest first.
+
+        Those that were rolled into files of earlier years come before them.
 
         Raises:
             CorruptRecordError: The file is not UTF-8.
             OSError: It can't be read, or is a symbolic link.
         """
-        content = read_or_empty(self.history_path)
-        if not history_log.is_whole(content):  # an append may be under way
-            with self._locked():
-                content = read_or_empty(self.history_path)
-        return history_log.read_entries(self.history_path, content)
+        return self._history.entries()
+
+    def roll_history(self, before_year: int) -> int:
+        """Move the entries of earlier years from HISTORY.md to HISTORY-2025.md and the like.
+
+        They are read and searched as before. What has no time stays.
+
+        Returns:
+            How many entries were moved.
+
+        Raises:
+            CorruptRecordError: A file is not UTF-8; nothing was moved.
+            OSError: It could not be written; nothing is lost.
+        """
+        return self._history.roll(before_year)
+
+    def forget_session(self, session_id: str) -> int:
+        """Take the entries out of the log that tell of a session, and give their number.
+
+        Facts in MEMORY.md don't say which session they come from, and stay.
+
+        Raises:
+            CorruptRecordError: A file is not UTF-8.
+            OSError: It could not be read or written.
+        """
+        return self._history.without_source(session_id)
+
+    def prune_versions(
+        self, *, keep: int | None = None, older_than: datetime | None = None
+    ) -> list[ArchivedVersion]:
+        """Remove archived versions of MEMORY.md, the oldest first.
+
+        One by which an unfinished change of the last day is known stays in any case.
+
+        Args:
+            keep: How many of the newest stay at most; None: any number.
+            older_than: Those archived before this moment go, an aware datetime; None: none do.
+
+        Returns:
+            What was removed.
+
+        Raises:
+            ValueError: `keep` is negative, or `older_than` has no zone.
+            OSError: One could not be removed.
+        """
+        if keep is not None and keep < 0:
+            raise ValueError(f"keep must be 0 or more, not {keep}")
+        if older_than is not None and older_than.tzinfo is None:
+            raise ValueError(f"older_than must be an aware datetime, not {older_than!r}")
+        with self._locked():
+            return self._memory.prune(keep, older_than)
+
+    def erase(self) -> list[Path]:
+        """Remove all that is kept of this scope's memory: facts, versions, log, search index.
+
+        The sessions stay; see `Nanomem.erase` for them.
+
+        Returns:
+            The files that were removed.
+
+        Raises:
+            OSError: One could not be removed.
+        """
+        with self._locked():
+            own = self.memory_path.parent
+            found = [path for path in _own_files(own) if path.is_file() or path.is_symlink()]
+            for path in found:
+                path.unlink()
+            for directory in (own / "archive", own):
+                with contextlib.suppress(OSError):  # a person's own files are in it
+                    directory.rmdir()
+            self._index.erase()
+        return found
 
     def search_history(  # noqa: PLR0913 - what can be asked for, by name
         self,
@@ -351,8 +425,7 @@ class MemoryStore:
             self.workspace,
             self.scope,
             self._sessions,
-            self.history_path,
-            self.history_entries,
+            self._history,
             redaction=self.redaction,
         )
 
@@ -398,6 +471,17 @@ class MemoryStore:
     def _locked(self) -> Iterator[None]:
         with self._locks.hold(self._lock_stem):
             yield
+
+
+_OWN_FILES = (
+    *("MEMORY.md", "HISTORY.md", "HISTORY-[0-9]*.md", ".MEMORY.md.*", ".HISTORY*"),
+    *("archive/MEMORY-*.md", "archive/.MEMORY-*"),
+)
+"""What is written into the directory of a scope, and nothing else that lies there."""
+
+
+def _own_files(directory: Path) -> list[Path]:
+    return [path for pattern in _OWN_FILES for path in sorted(directory.glob(pattern))]
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
 from urllib.parse import unquote
 
@@ -23,6 +23,8 @@ _ARCHIVED_NAME = re.compile(
 )
 _TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 _MAX_CHANGE_LENGTH = 100
+_UNFINISHED_AT_MOST = timedelta(days=1)
+"""What a crash left unfinished is finished at the session's next turn; so long it is waited for."""
 _NOT_UTF8 = (
     "Save the file as UTF-8, or bring an earlier version back with restore_long_term, which "
     "keeps the damaged one in the archive."
@@ -104,6 +106,21 @@ class MemoryFile:
             return []
         matches = filter(None, map(_ARCHIVED_NAME.fullmatch, names))
         return [kept for match in matches if (kept := self._archived(match))]
+
+    def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
+        """Remove archived versions; see `MemoryStore.prune_versions`."""
+        versions = self.versions()
+        beyond = versions if keep is None else versions[:keep]
+        certain = datetime.now(UTC) - _UNFINISHED_AT_MOST
+        goes = [
+            version
+            for version in versions
+            if version not in beyond or (older_than and version.archived_at < older_than)
+            if version.change_id is None or version.archived_at < certain
+        ]
+        for version in goes:
+            version.path.unlink(missing_ok=True)
+        return goes
 
     def is_made(self, change: str) -> bool:
         """Whether the change of this stem was made, now or before."""

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Literal
 
 from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.journal import JournalState
 from langchain_nanomem.search_places import search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
 from langchain_nanomem.search_ranking import Passages, Ranked, rank_entries, rank_messages
 from langchain_nanomem.search_scopes import SessionScopes
 from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, SessionText
+from langchain_nanomem.session_archive import is_archived
 
 if TYPE_CHECKING:
     from collections import OrderedDict
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from langchain_nanomem.history_log import HistoryEntry
+    from langchain_nanomem.history_files import FileStates, HistoryFiles
+    from langchain_nanomem.journal import JournalState
     from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.records import SessionRecords
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_file import PassageRow, Source
     from langchain_nanomem.search_query import Query
@@ -83,25 +86,22 @@ class SearchIndex:
         workspace: The directory of the memory.
         scope: Whose memory is searched; nothing of another scope is in the index.
         sessions: The sessions.
-        history_path: The event log.
-        entries: Reads it.
+        history: The event log.
         redaction: What must not be in it; None: everything may.
     """
 
-    def __init__(  # noqa: PLR0913 - its sources, put together at one place
+    def __init__(
         self,
         workspace: Path,
         scope: tuple[str, ...],
         sessions: SessionManager,
-        history_path: Path,
-        entries: Callable[[], list[HistoryEntry]],
+        history: HistoryFiles,
         *,
         redaction: Redaction | None = None,
     ) -> None:
         self.scope = scope
         self._sessions = sessions
-        self._history_path = history_path
-        self._entries = entries
+        self._history = history
         self._cleaner = Cleaner(redaction)
         self._file = on_disk.SearchFile(search_path(workspace, scope))
         self._scopes = SessionScopes(sessions_path(workspace), sessions)
@@ -138,6 +138,12 @@ class SearchIndex:
             except sqlite3.DatabaseError as error:
                 self._recover(error)
                 return self._found(query, limit, frozenset(kinds), around)
+
+    def erase(self) -> None:
+        """Remove the index."""
+        with self._guard:
+            self._file.remove()
+            self._loaded = None
 
     def close(self) -> None:
         """Let go of the files."""
@@ -242,13 +248,15 @@ class SearchIndex:
             state = self._told(bound.state)
             if name not in known or known[name].version != state:
                 self._read_session(name, bound.key, state)
-        state = self._told(_file_state(self._history_path))
+        state = self._told(self._history.states())
         if state != (known[_LOG].version if _LOG in known else ""):
-            self._bring_in(_LOG, "", state, lambda: HistoryText(self._entries(), self._cleaner))
+            self._bring_in(
+                _LOG, "", state, lambda: HistoryText(self._history.entries(), self._cleaner)
+            )
 
     def _read_session(self, name: str, key: str, state: str) -> None:
         try:
-            with self._sessions.reading(key) as records:
+            with self._opened(name, key) as records:
                 if (records.scope or ()) != self.scope:
                     return
                 self._bring_in(name, key, state, lambda: SessionText(records, self._cleaner))
@@ -278,12 +286,23 @@ class SearchIndex:
                     on_disk.remove_passages(connection, source)
                 on_disk.add_passages(connection, source, added)
                 break
-        if name != _LOG and self._sessions.journal.key_of(name) is None:
+        if name != _LOG and self._is_gone(name):
             self._remove(name)  # it was deleted meanwhile
 
-    def _told(self, state: JournalState | None) -> str:
+    def _opened(self, name: str, key: str) -> AbstractContextManager[SessionRecords]:
+        if is_archived(name):
+            return self._sessions.reading_archived(key)
+        return self._sessions.reading(key)
+
+    def _is_gone(self, name: str) -> bool:
+        journal = self._sessions.journal
+        if is_archived(name):
+            return journal.archive is None or name not in journal.archive.states()
+        return journal.key_of(name) is None
+
+    def _told(self, state: JournalState | FileStates) -> str:
         """What a source is known by as long as neither it nor the redaction changes."""
-        return "" if state is None else repr((*state, self._cleaner.mark))
+        return repr((*state, self._cleaner.mark)) if state else ""
 
     def _remove(self, name: str) -> None:
         on_disk.forget_source(self._file, name)
@@ -291,14 +310,6 @@ class SearchIndex:
 
 def _new_source(name: str, label: str) -> Source:
     return on_disk.Source(0, name, label, "", 0, 0)
-
-
-def _file_state(path: Path) -> JournalState | None:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return None
-    return JournalState(stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def _quotes_first(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.search_file import SearchFile
 from langchain_nanomem.search_places import Bound, bound_in, put_bound
+from langchain_nanomem.session_archive import is_archived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,8 @@ class SessionScopes:
 
     def of_scope(self, scope: tuple[str, ...]) -> dict[str, Bound]:
         """The sessions of a scope as they are now, by the names of their journals."""
-        states = self._sessions.journal.states()
+        archive = self._sessions.journal.archive
+        states = self._sessions.journal.states() | ({} if archive is None else archive.states())
         if states.keys() - self._known.keys():
             self._load()
         to_ask = [name for name, state in states.items() if self._is_unclear(name, state)]
@@ -65,6 +67,8 @@ class SessionScopes:
 
     def _read(self, name: str, state: JournalState) -> Bound | None:
         """Ask a session. None: it can't be read."""
+        if is_archived(name):
+            return self._read_archived(name, state)
         key = self._sessions.journal.key_of(name)
         if key is None:
             return None
@@ -74,6 +78,15 @@ class SessionScopes:
         except (NanomemError, OSError) as error:
             logger.warning("session %r is not searched: %s", key, error)
             return None
+
+    def _read_archived(self, name: str, state: JournalState) -> Bound | None:
+        archive = self._sessions.journal.archive
+        try:
+            kept = None if archive is None else archive.session(name)
+        except (NanomemError, OSError) as error:
+            logger.warning("the archived session %r is not searched: %s", name, error)
+            return None
+        return None if kept is None else Bound(kept.key, kept.scope, state)
 
     def _keep(self, found: dict[str, Bound]) -> None:
         changed = {name: bound for name, bound in found.items() if self._known.get(name) != bound}

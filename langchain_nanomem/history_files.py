@@ -1,0 +1,158 @@
+"""HISTORY.md, and the files of earlier years that it was rolled into."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from langchain_nanomem import files, history_log
+from langchain_nanomem.history_log import HistoryEntry, read_or_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+_ROLLED = re.compile(r"HISTORY-(\d{4})\.md")
+FileStates = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, size and time of each file: what changes whenever one of them does."""
+
+
+class _Piece(NamedTuple):
+    """An entry, and its lines as they stand in the file."""
+
+    entry: HistoryEntry
+    lines: str
+
+
+class HistoryFiles:
+    """The event log of one scope: HISTORY.md, and beside it HISTORY-2025.md and the like.
+
+    Whoever writes holds the lock of the scope.
+
+    Args:
+        path: HISTORY.md.
+        locked: Holds the lock.
+    """
+
+    def __init__(self, path: Path, locked: Callable[[], AbstractContextManager[None]]) -> None:
+        self.path = path
+        self._locked = locked
+
+    def rolled(self) -> list[Path]:
+        """The files of earlier years, oldest first."""
+        try:
+            names = sorted(one.name for one in self.path.parent.iterdir())
+        except FileNotFoundError:
+            return []
+        return [self.path.with_name(name) for name in names if _ROLLED.fullmatch(name)]
+
+    def entries(self) -> list[HistoryEntry]:
+        """All entries, those of earlier years first.
+
+        Raises:
+            CorruptRecordError: A file is not UTF-8.
+            OSError: One can't be read, or is a symbolic link.
+        """
+        content = read_or_empty(self.path)
+        if not history_log.is_whole(content):  # an append may be under way
+            with self._locked():
+                content = read_or_empty(self.path)
+        current = history_log.read_entries(self.path, content)
+        earlier = [e for path in self.rolled() for e in _read(path)]
+        if not earlier:
+            return current
+        known = set(map(_identity, earlier))  # a crash may have left some in both
+        return [*earlier, *(entry for entry in current if _identity(entry) not in known)]
+
+    def contains(self, entry_id: str) -> bool:
+        """Whether one of the files holds the entry of this id, whole."""
+        paths = [self.path, *reversed(self.rolled())]
+        return any(history_log.contains_id(read_or_empty(path), entry_id) for path in paths)
+
+    def states(self) -> FileStates:
+        """What changes whenever one of the files does."""
+        found = []
+        for path in [*self.rolled(), self.path]:
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            found.append((path.name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return tuple(found)
+
+    def roll(self, before_year: int) -> int:
+        """Move the entries of earlier years into a file for each; gives their number.
+
+        What has no time stays. A crash in between leaves an entry in both files, where it counts
+        once, and the next call takes it out.
+
+        Raises:
+            CorruptRecordError: A file is not UTF-8; nothing was moved.
+            OSError: One could not be written; each entry is where it was, or in both places.
+        """
+        with self._locked():
+            head, pieces = self._pieces()
+            goes = [one for one in pieces if one.entry.at and one.entry.at.year < before_year]
+            for year in sorted({one.entry.at.year for one in goes if one.entry.at}):
+                self._add(year, [one for one in goes if one.entry.at and one.entry.at.year == year])
+            if goes:
+                kept = [one for one in pieces if one not in goes]
+                self._replace([head, *(one.lines for one in kept)])
+        return len(goes)
+
+    def without_source(self, key: str) -> int:
+        """Take out the entries that tell of a session; gives their number.
+
+        Raises:
+            CorruptRecordError: A file is not UTF-8.
+            OSError: One could not be read or written.
+        """
+        count = 0
+        with self._locked():
+            for path in [*self.rolled(), self.path]:
+                head, pieces = HistoryFiles(path, self._locked)._pieces()  # noqa: SLF001 - of ours
+                kept = [one for one in pieces if session_of(one.entry) != key]
+                if len(kept) < len(pieces):
+                    HistoryFiles(path, self._locked)._replace([head, *(one.lines for one in kept)])
+                    count += len(pieces) - len(kept)
+        return count
+
+    def _pieces(self) -> tuple[str, list[_Piece]]:
+        """What stands before the first entry, and each entry with its lines."""
+        content = read_or_empty(self.path)
+        entries = history_log.read_entries(self.path, content)
+        lines = content.decode("utf-8", "ignore").splitlines(keepends=True)
+        starts = [entry.line_number - 1 for entry in entries]
+        head = "".join(lines[: starts[0]]) if starts else "".join(lines)
+        spans = pairwise([*starts, len(lines)])
+        texts = ["".join(lines[start:end]) for start, end in spans]
+        return head, [_Piece(*one) for one in zip(entries, texts, strict=True)]
+
+    def _add(self, year: int, pieces: Sequence[_Piece]) -> None:
+        path = self.path.with_name(f"HISTORY-{year:04}.md")
+        known = read_or_empty(path).decode()
+        added = [one.lines for one in pieces if one.lines.strip() not in known]
+        files.replace_file(path, _joined([known, *added]).encode())
+
+    def _replace(self, parts: Iterable[str]) -> None:
+        files.replace_file(self.path, _joined(parts).encode())
+
+
+def session_of(entry: HistoryEntry) -> str:
+    """The session that an entry tells of; "" where it names none."""
+    return (entry.source or "").rpartition(" ")[0]
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Parts of a log, each on lines of its own, with a blank line between them."""
+    return "\n".join(part.rstrip() + "\n" for part in parts if part.strip())
+
+
+def _read(path: Path) -> Iterator[HistoryEntry]:
+    yield from history_log.read_entries(path, read_or_empty(path))
+
+
+def _identity(entry: HistoryEntry) -> tuple[str, ...]:
+    return (entry.entry_id,) if entry.entry_id else (entry.stamp, entry.text)
