@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_nanomem.chain import MemoryChain
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.consolidation import Account, Consolidation, MemoryConsolidator
+from langchain_nanomem.erasure import Erased
 from langchain_nanomem.errors import (
     ConsolidationError,
     CorruptRecordError,
@@ -28,6 +29,7 @@ from langchain_nanomem.pre_model_hook import ReactMemoryState, create_pre_model_
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.redaction import Redaction
 from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupted_calls
+from langchain_nanomem.retention import Retained, Retention
 from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
@@ -45,6 +47,7 @@ __all__ = [
     "ConsolidationError",
     "CorruptRecordError",
     "CostAwarePolicy",
+    "Erased",
     "FileJournal",
     "Imported",
     "Journal",
@@ -62,6 +65,8 @@ __all__ = [
     "ReactMemoryState",
     "Redaction",
     "RedactionError",
+    "Retained",
+    "Retention",
     "ScopeError",
     "SearchHit",
     "Session",

@@ -100,6 +100,12 @@ class Applier:
         Returns:
             False where a file of the memory could not be written; it is to be tried again.
         """
+        with self._sessions.writing(conversation.key) as records:  # else an erasure may pass by
+            if not records.exists or conversation.uid not in {None, records.uid}:
+                return False
+            return self._applied(conversation, record, strict=strict)
+
+    def _applied(self, conversation: Conversation, record: Record, *, strict: bool) -> bool:
         store = self._memory_for(conversation.scope)
         source = f"{conversation.key} {record['start']}-{record['end']}"
         try:

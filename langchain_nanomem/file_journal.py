@@ -171,11 +171,17 @@ class FileJournal(Journal):
     @override
     def delete(self, key: str) -> bool:
         with self.lock(key):
-            was_archived = self.archive.remove(key)
-            if was_archived:
-                self._bury(key, self.path(key))
-                forget_session(self.workspace, self.archive.name(key))
+            was_archived = self.delete_archived(key)
             return self._delete(key) or was_archived
+
+    @override
+    def delete_archived(self, key: str) -> bool:
+        with self.lock(key):
+            if not self.archive.remove(key):
+                return False
+            self._bury(key, self.path(key))
+            forget_session(self.workspace, self.archive.name(key))
+        return True
 
     def _delete(self, key: str) -> bool:
         with self.lock(key):

@@ -213,6 +213,11 @@ class LockDirectory:
                 lock.is_held = False
                 lock.release(fd)
 
+    def remove(self, stem: str) -> None:
+        """Remove a lock's file, for its name says whose it is. Whoever waits makes another."""
+        with self.hold(stem), contextlib.suppress(OSError):
+            self._named(stem).path.unlink()
+
     def is_held(self, stem: str) -> bool:
         """Whether another thread or process holds the lock called `stem`. Never waits.
 
@@ -248,7 +253,7 @@ class _NamedLock:
         self.thread = threading.RLock()
         self.is_held = False
         """Whether the thread that holds `thread` holds the file's lock too."""
-        self._path = path
+        self.path = path
 
     def acquire(self, flags: LockFlags = LockFlags.EXCLUSIVE) -> int:
         """A descriptor that holds the file's lock; give it to `release`.
@@ -266,7 +271,7 @@ class _NamedLock:
             except BaseException as error:
                 os.close(fd)
                 if isinstance(error, LockException) and not isinstance(error, AlreadyLocked):
-                    raise OSError(f"{self._path} cannot be locked: {error}") from error
+                    raise OSError(f"{self.path} cannot be locked: {error}") from error
                 raise
             self.release(fd)  # someone removed the file meanwhile: others lock another one
 
@@ -283,10 +288,10 @@ class _NamedLock:
 
     def _open(self) -> int:
         try:
-            return open_file(self._path, os.O_RDWR | os.O_CREAT)
+            return open_file(self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
-            make_directory(self._path.parent)
-            return open_file(self._path, os.O_RDWR | os.O_CREAT)
+            make_directory(self.path.parent)
+            return open_file(self.path, os.O_RDWR | os.O_CREAT)
 
 
 __all__ = [

@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
+    from pathlib import Path
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
-
-    from langchain_nanomem.session_archive import SessionArchive
-
 Record = dict[str, Any]
 
 
@@ -102,10 +100,58 @@ class JournalReader(ABC):
         """Go over to the journal that has the key now."""
 
 
+class ArchivedSession(NamedTuple):
+    """A session that was put away."""
+
+    key: str
+    scope: tuple[str, ...]
+    """Whose memory it belongs to."""
+    archived_at: datetime
+    """When, in UTC."""
+    size_bytes: int
+    """Compressed."""
+    path: Path
+    """Where it lies."""
+
+
+class Archive(ABC):
+    """Where journals are put away, to be read and to be brought back."""
+
+    @abstractmethod
+    def holds(self, key: str) -> bool:
+        """Whether the journal of a key is put away."""
+
+    @abstractmethod
+    def sessions(self) -> list[ArchivedSession]:
+        """All that can be read, in the order of their keys."""
+
+    @abstractmethod
+    def states(self) -> dict[str, JournalState]:
+        """The state of each, by a name that no journal has which is not put away."""
+
+    @abstractmethod
+    def session(self, name: str) -> ArchivedSession:
+        """What is known of one, by its name in `states`.
+
+        Raises:
+            OSError: It can't be read, or is gone.
+            CorruptRecordError: It is damaged.
+        """
+
+    @abstractmethod
+    def reader(self, key: str) -> JournalReader:
+        """The records of one.
+
+        Raises:
+            FileNotFoundError: It is not put away.
+            CorruptRecordError: It is damaged.
+        """
+
+
 class Journal(ABC):
     """Append-only lists of records, one a key. All methods may be called from any thread."""
 
-    archive: SessionArchive | None = None
+    archive: Archive | None = None
     """Where journals are put away; None where that can't be."""
 
     def put_away(self, key: str, scope: tuple[str, ...]) -> bool:
@@ -129,6 +175,11 @@ class Journal(ABC):
             CorruptRecordError: It is damaged; it stays.
             OSError: It could not be written; it stays.
         """
+        del key
+        return False
+
+    def delete_archived(self, key: str) -> bool:
+        """Remove a journal from the archive; False where it is not in it."""
         del key
         return False
 

@@ -14,7 +14,7 @@ from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.errors import ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
-from langchain_nanomem.journal import Journal, Record, ReplacedError
+from langchain_nanomem.journal import ArchivedSession, Journal, Record, ReplacedError
 from langchain_nanomem.numbering import digest
 from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.records_index import dump_index, restore_index
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
     from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.session_archive import ArchivedSession
 
 _MIN_INDEXED = 65_536
 """How far a journal has to reach beyond its index, at least, before another one is made."""
@@ -200,6 +199,10 @@ class SessionManager:
     def restore(self, key: str) -> bool:
         """Bring a session back that was put away; False where there is none."""
         return self.journal.bring_back(key)
+
+    def delete_archived(self, key: str) -> bool:
+        """Remove a session that is put away; False where there is none."""
+        return self.journal.delete_archived(key)
 
     def list_archived(self) -> list[ArchivedSession]:
         """The sessions that are put away, in the order of their keys."""

@@ -362,7 +362,8 @@ class MemoryStore:
             for directory in (own / "archive", own):
                 with contextlib.suppress(OSError):  # a person's own files are in it
                     directory.rmdir()
-            self._index.erase()
+        self._index.erase()  # behind the lock, which a search may wait for
+        self._locks.remove(self._lock_stem)
         return found
 
     def search_history(  # noqa: PLR0913 - what can be asked for, by name

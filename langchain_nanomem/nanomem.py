@@ -10,6 +10,8 @@ from langchain_core.runnables.base import coerce_to_runnable
 from langchain_nanomem.chain import MemoryChain
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.consolidation import MemoryConsolidator
+from langchain_nanomem.erasure import Erased, erase_scope, erase_session
+from langchain_nanomem.errors import ScopeError
 from langchain_nanomem.history import NanomemChatMessageHistory
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
@@ -17,12 +19,14 @@ from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
+from langchain_nanomem.retention import Retained, Retention, apply_retention
 from langchain_nanomem.tools import create_search_memory_tool
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from datetime import datetime
 
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
@@ -111,6 +115,78 @@ class Nanomem:
         is_done = self.consolidator.close(timeout_seconds)
         self.sessions.forget()
         return is_done
+
+    def erase(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        scope: Scope | None = None,
+    ) -> Erased:
+        """Remove all traces of a user, of a session, or of a scope.
+
+        Of a user or a scope that is: its sessions with their checkpoints, archived ones too;
+        MEMORY.md, its versions, the log; the search index. Of a session: the session, archived
+        or not, and its entries in the log and the index; which facts in MEMORY.md come from it
+        nobody can tell, and the report says so.
+
+        It is safe while the agent runs: a consolidation under way writes nothing afterwards. A
+        turn that begins later makes new files.
+
+        Args:
+            user_id: The user, where each has a memory of their own.
+            session_id: The session.
+            scope: The scope, such as ``("user", "42")``.
+
+        Returns:
+            What was removed. False, and says so, where nothing was known.
+
+        Raises:
+            ValueError: Not exactly one of the three is given, or the scope is the workspace's.
+            ScopeError: All users share one memory, so that it can't be told apart.
+            OSError: Something could not be removed; the same call goes on with the rest.
+        """
+        given = [one for one in (user_id, session_id, scope) if one is not None]
+        if len(given) != 1:
+            raise ValueError("give one of user_id, session_id and scope")
+        if session_id is not None:
+            return self._erase_session(session_id)
+        whose = f"scope {scope!r}" if user_id is None else f"user {user_id!r}"
+        if scope is None:
+            config: Any = {"configurable": {"user_id": user_id}}
+            scope = self.consolidator.scope_of(config)
+        if not scope:
+            raise ScopeError(
+                "all users of this workspace share one memory, so that what is one user's can't "
+                "be told apart: erase their sessions, one by one, with session_id=..."
+            )
+        return erase_scope(self.sessions, self.memory_for(tuple(scope)), whose)
+
+    def _erase_session(self, key: str) -> Erased:
+        archived = {one.key: one.scope for one in self.sessions.list_archived()}
+        scope = archived.get(key)
+        if scope is None:
+            with self.sessions.reading(key) as records:
+                scope = records.scope or ()
+        return erase_session(self.sessions, self.memory_for(scope), key)
+
+    def apply_retention(self, rule: Retention, *, now: datetime | None = None) -> Retained:
+        """Put away or delete what is older or more than is to be kept: see `Retention`.
+
+        It is safe while the agent runs; call it as often as you like.
+
+        Args:
+            rule: What is kept.
+            now: What time it is, aware; by default the clock's.
+
+        Returns:
+            What was done.
+
+        Raises:
+            CorruptRecordError: A log is not UTF-8.
+            OSError: Something could not be written; what was done so far stays done.
+        """
+        return apply_retention(rule, self.sessions, self.memory_for, now)
 
     @property
     def memory(self) -> MemoryStore:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from langchain_nanomem.files import file_stem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 _MAX_SCOPE_LENGTH = 200  # as for one file stem; the name of a lock must fit too
 
@@ -34,6 +36,20 @@ def scope_name(scope: tuple[str, ...]) -> str:
         return joined
     # "+~" occurs in no other name: no stem begins with a tilde
     return f"{joined[:120]}+~{hashlib.sha256(joined.encode()).hexdigest()[:40]}"
+
+
+def known_scopes(workspace: Path) -> Iterator[tuple[str, ...]]:
+    """The workspace's own scope, and those that have a directory of their memory.
+
+    One with so long a name that its directory's is cut can't be told, and is left out.
+    """
+    yield ()
+    directory = workspace / "memory" / "scopes"
+    names = sorted(one.name for one in directory.iterdir()) if directory.is_dir() else []
+    for name in names:
+        scope = tuple(map(unquote, name.split("+")))
+        if all(scope) and scope_name(scope) == name:
+            yield scope
 
 
 def _part_stem(part: str) -> str:

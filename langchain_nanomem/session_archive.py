@@ -8,11 +8,13 @@ import json
 import os
 import zlib
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.files import file_stem, make_directory, read_bytes, replace_file
-from langchain_nanomem.journal import JournalState
+from langchain_nanomem.journal import Archive, ArchivedSession, JournalState
 from langchain_nanomem.memory_journal import BytesReader, Content
 from langchain_nanomem.session import parse_timestamp, utc_now
 
@@ -25,20 +27,7 @@ _PREFIX = "+archive/"
 _REMEDY = "Restore it from a backup, or delete it."
 
 
-class ArchivedSession(NamedTuple):
-    """A session that was put away."""
-
-    key: str
-    scope: tuple[str, ...]
-    """Whose memory it belongs to."""
-    archived_at: datetime
-    """When, in UTC."""
-    size_bytes: int
-    """Compressed."""
-    path: Path
-
-
-class SessionArchive:
+class SessionArchive(Archive):
     """The files ``archive/<name of the key>.jsonl.gz``.
 
     Each is a line that says what it is, and then the lines of the session's file as they were.
@@ -51,8 +40,8 @@ class SessionArchive:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
+    @override
     def holds(self, key: str) -> bool:
-        """Whether a session is put away."""
         return self._path(key).exists()
 
     def put(self, key: str, lines: bytes, scope: tuple[str, ...]) -> Path:
@@ -85,21 +74,16 @@ class SessionArchive:
             return False
         return True
 
+    @override
     def sessions(self) -> list[ArchivedSession]:
-        """All that can be read, in the order of their keys."""
         found = []
         for name in self.states():
             with contextlib.suppress(OSError, CorruptRecordError):
                 found.append(self.session(name))
         return sorted(found)
 
+    @override
     def session(self, name: str) -> ArchivedSession:
-        """What is known of one, by its name in `states`.
-
-        Raises:
-            OSError: It can't be read, or is gone.
-            CorruptRecordError: It is damaged.
-        """
         path = self.directory / f"{name.removeprefix(_PREFIX)}{_ENDING}"
         head = _head(path)
         return ArchivedSession(
@@ -110,8 +94,8 @@ class SessionArchive:
             path,
         )
 
+    @override
     def states(self) -> dict[str, JournalState]:
-        """The state of each, by a name that no session has which is not put away."""
         found = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             for entry in entries:
@@ -121,13 +105,8 @@ class SessionArchive:
                     found[_PREFIX + entry.name.removesuffix(_ENDING)] = state
         return found
 
+    @override
     def reader(self, key: str) -> BytesReader:
-        """The records of one.
-
-        Raises:
-            FileNotFoundError: It is not put away.
-            CorruptRecordError: The file is damaged.
-        """
         content = Content(self.lines(key), b"archive")
         return BytesReader(lambda: content, str(self._path(key)))
 

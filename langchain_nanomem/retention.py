@@ -1,0 +1,136 @@
+"""How long things are kept: sessions, the log, versions of the memory."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.scope_names import known_scopes
+from langchain_nanomem.session import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.memory import MemoryStore
+    from langchain_nanomem.scopes import Scope
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What is kept, and for how long. A limit of None is none.
+
+    Sessions count from when they were last written to. Those beyond a limit, the oldest first,
+    are put into the archive, or deleted.
+
+    Raises:
+        ValueError: A limit is negative, or `action` is unknown.
+    """
+
+    max_age: timedelta | None = None
+    """Sessions that were not written to for so long go."""
+    max_sessions: int | None = None
+    """So many of the newest stay at most."""
+    max_bytes: int | None = None
+    """So many bytes of the newest stay at most."""
+    action: Literal["archive", "delete"] = "archive"
+    """An archived session is searched, and comes back when it is used; a deleted one is gone,
+    with what of it no consolidation has put into memory."""
+    max_archive_age: timedelta | None = None
+    """Archived sessions are deleted so long after they were archived."""
+    history_years: int | None = None
+    """Log entries of this year and so many before it stay in HISTORY.md; earlier ones are moved
+    to a file for each year, where they are searched as before."""
+    max_versions: int | None = None
+    """So many archived versions of each MEMORY.md stay at most."""
+    max_version_age: timedelta | None = None
+    """Versions that were archived longer ago go."""
+
+    def __post_init__(self) -> None:
+        if self.action not in {"archive", "delete"}:
+            raise ValueError(f'action must be "archive" or "delete", not {self.action!r}')
+        for name in self.__dataclass_fields__:
+            value: Any = getattr(self, name)
+            least: Any = timedelta() if isinstance(value, timedelta) else 0
+            if not isinstance(value, (str, type(None))) and value < least:
+                raise ValueError(f"{name} must not be negative, and is {value}")
+
+
+@dataclass(frozen=True)
+class Retained:
+    """What a retention did."""
+
+    archived: list[str] = field(default_factory=list)
+    """The sessions that were put away."""
+    deleted: list[str] = field(default_factory=list)
+    """The sessions that were deleted, and archived ones that were."""
+    skipped: list[str] = field(default_factory=list)
+    """The sessions that were due and could not be read; they are where they were."""
+    rolled_entries: int = 0
+    """Log entries that were moved to files of earlier years."""
+    removed_versions: int = 0
+    """Archived versions of MEMORY.md that were removed."""
+
+
+def apply_retention(
+    rule: Retention,
+    sessions: SessionManager,
+    memory_for: Callable[[Scope], MemoryStore],
+    now: datetime | None = None,
+) -> Retained:
+    """Do what a retention asks for; see `Nanomem.apply_retention`."""
+    now = now or utc_now()
+    done = Retained()
+    for key in _due(rule, sessions, now):
+        _remove(rule, sessions, key, done)
+    _clear_archive(rule, sessions, now, done)
+    rolled, removed = 0, 0
+    for scope in known_scopes(memory_for(()).workspace):
+        store = memory_for(scope)
+        if rule.history_years is not None:
+            rolled += store.roll_history(now.year - rule.history_years)
+        older = None if rule.max_version_age is None else now - rule.max_version_age
+        if older is not None or rule.max_versions is not None:
+            removed += len(store.prune_versions(keep=rule.max_versions, older_than=older))
+    return Retained(done.archived, done.deleted, done.skipped, rolled, removed)
+
+
+def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[str]:
+    """The sessions beyond a limit, the oldest first."""
+    due, count, size = list[str](), 0, 0
+    for one in sessions.list_sessions():  # the newest first
+        count, size = count + 1, size + one["size_bytes"]
+        is_old = rule.max_age is not None and now - one["updated_at"] > rule.max_age
+        is_many = rule.max_sessions is not None and count > rule.max_sessions
+        is_much = rule.max_bytes is not None and size > rule.max_bytes
+        if is_old or is_many or is_much:
+            due.append(one["key"])
+    return due[::-1]
+
+
+def _remove(rule: Retention, sessions: SessionManager, key: str, done: Retained) -> None:
+    """Put a session away, or delete it; not one that nobody can read."""
+    try:
+        if rule.action == "delete":
+            if sessions.delete(key):
+                done.deleted.append(key)
+        elif sessions.archive(key):
+            done.archived.append(key)
+    except (NanomemError, OSError) as error:
+        logger.warning("session %r is kept: %s", key, error)
+        done.skipped.append(key)
+
+
+def _clear_archive(
+    rule: Retention, sessions: SessionManager, now: datetime, done: Retained
+) -> None:
+    if rule.max_archive_age is None:
+        return
+    for one in sessions.list_archived():
+        if now - one.archived_at > rule.max_archive_age and sessions.delete_archived(one.key):
+            done.deleted.append(one.key)

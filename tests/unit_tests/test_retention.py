@@ -1,0 +1,255 @@
+"""Sessions are put away and come back; the log is rolled by year; old versions go."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+from langchain_nanomem import CorruptRecordError, MemoryStore, Nanomem, Retention, SessionManager
+from langchain_nanomem.errors import SessionNotFoundError
+
+NOW = datetime(2026, 5, 8, 12, tzinfo=UTC)
+
+
+def said(memory, key, text, days_ago=0.0):
+    memory.history(key).add_messages([HumanMessage(text)])
+    when = (NOW - timedelta(days=days_ago)).timestamp()
+    os.utime(memory.sessions.journal.path(key), (when, when))
+
+
+@pytest.fixture
+def memory(tmp_path):
+    found = Nanomem(tmp_path)
+    for key, days in (("old", 90), ("middle", 30), ("new", 0)):
+        said(found, key, f"the {key} owl sits in the barn", days)
+    return found
+
+
+def keys(memory):
+    return sorted(one["key"] for one in memory.sessions.list_sessions())
+
+
+# --- the archive ---
+
+
+def test_an_archived_session_is_searched(memory, tmp_path):
+    """As before, also by an index that is made anew; its file is compressed."""
+    for _ in range(2):
+        assert memory.sessions.archive("old") or _
+        (hit,) = memory.memory.search_history('"the old owl"')
+        assert (hit.session_id, hit.position) == ("old", 0)
+        memory.close()
+        for path in (tmp_path / ".search").iterdir():
+            path.unlink()
+    assert keys(memory) == ["middle", "new"]
+    (kept,) = memory.sessions.list_archived()
+    assert (kept.key, kept.scope) == ("old", ())
+    assert b"the old owl" in gzip.decompress(kept.path.read_bytes())
+    assert kept.path.stat().st_mode & 0o077 == 0
+
+
+def test_it_comes_back_when_it_is_used(memory, tmp_path):
+    """To the byte, without being asked; also after it was deleted and archived before."""
+    path = memory.sessions.journal.path("old")
+    before = path.read_bytes()
+    assert memory.sessions.archive("old")
+    assert not path.exists()
+    again = SessionManager(tmp_path)
+    assert again.get_or_create("old").messages[0]["content"] == "the old owl sits in the barn"
+    assert path.read_bytes() == before
+    assert memory.sessions.list_archived() == []
+    (hit,) = memory.memory.search_history('"the old owl"')
+    assert hit.session_id == "old"
+
+
+def test_it_is_brought_back_by_hand(memory):
+    """And not over another of the same key."""
+    assert memory.sessions.archive("old")
+    assert memory.sessions.restore("old")
+    assert not memory.sessions.restore("old")
+    assert not memory.sessions.archive("unknown")
+    assert keys(memory) == ["middle", "new", "old"]
+
+
+async def test_a_graph_goes_on_from_its_archive(tmp_path, call):
+    """Its thread comes back with its checkpoints, and new ones are taken."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("echo", lambda state: {"messages": [f"echo {len(state['messages'])}"]})
+    graph.add_edge(START, "echo")
+    config = {"configurable": {"thread_id": "t"}}
+    for turn in range(3):
+        memory = Nanomem(tmp_path)
+        compiled = graph.compile(checkpointer=memory.checkpointer)
+        state = await call(compiled, "invoke", {"messages": ["hi"]}, config)
+        assert len(state["messages"]) == 2 * turn + 2
+        assert memory.sessions.archive("t")
+    assert len(list(Nanomem(tmp_path).checkpointer.list(config))) == 9
+
+
+def test_an_object_of_it_cannot_be_saved(memory):
+    """What is held of a session that was put away is no second session."""
+    session = memory.sessions.get_or_create("old")
+    memory.sessions.archive("old")
+    session.add_message("user", "more")
+    with pytest.raises(SessionNotFoundError):
+        memory.sessions.save(session)
+    fresh = memory.sessions.get_or_create("old")
+    assert len(fresh.messages) == 1
+
+
+def test_a_deleted_session_leaves_the_archive(memory, tmp_path):
+    """Also out of the index, to the byte."""
+    memory.sessions.archive("old")
+    memory.memory.search_history("owl")
+    assert memory.sessions.delete("old")
+    assert not memory.sessions.delete("old")
+    assert memory.memory.search_history('"the old owl"') == []
+    memory.close()
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in left if b"old owl" in path.read_bytes()] == []
+
+
+def test_a_damaged_archive_is_loud_where_it_is_used(memory, caplog):
+    """It is never an empty session; search goes on without it, and says so."""
+    memory.sessions.archive("old")
+    (kept,) = memory.sessions.list_archived()
+    kept.path.write_bytes(kept.path.read_bytes()[:-9])
+    with pytest.raises(CorruptRecordError, match="can't be unpacked"):
+        memory.sessions.get_or_create("old")
+    assert kept.path.exists()
+    assert len(memory.memory.search_history("owl")) == 2
+    assert "is not searched" in caplog.text
+
+
+def test_a_damaged_session_is_not_put_away(memory):
+    """It stays where it is, as it is."""
+    path = memory.sessions.journal.path("old")
+    path.write_bytes(path.read_bytes() + b"no record\n")
+    memory.sessions.invalidate("old")
+    with pytest.raises(CorruptRecordError):
+        memory.sessions.archive("old")
+    report = memory.apply_retention(Retention(max_sessions=0), now=NOW)
+    assert sorted(report.archived) == ["middle", "new"]
+    assert (report.archived[2:], report.skipped) == ([], ["old"])
+    assert path.read_bytes().endswith(b"no record\n")
+
+
+# --- by age, number and size ---
+
+
+@pytest.mark.parametrize(
+    ("rule", "gone"),
+    [
+        ({"max_age": timedelta(days=60)}, ["old"]),
+        ({"max_age": timedelta(days=7)}, ["old", "middle"]),
+        ({"max_sessions": 1}, ["old", "middle"]),
+        ({"max_sessions": 0}, ["old", "middle", "new"]),
+        ({"max_bytes": 10**6}, []),
+        ({"max_bytes": 10}, ["old", "middle", "new"]),
+        ({}, []),
+    ],
+)
+@pytest.mark.parametrize("action", ["archive", "delete"])
+def test_what_is_beyond_a_limit_goes(memory, rule, gone, action):
+    """The oldest first; archived ones are still found, deleted ones are not."""
+    report = memory.apply_retention(Retention(action=action, **rule), now=NOW)
+    assert (report.archived if action == "archive" else report.deleted) == gone
+    assert keys(memory) == sorted({"old", "middle", "new"} - {*gone})
+    found = {hit.session_id for hit in memory.memory.search_history("owl")}
+    assert found == ({"old", "middle", "new"} if action == "archive" else set(keys(memory)))
+
+
+def test_the_archive_has_an_age_too(memory):
+    """So long after they were put away they are deleted."""
+    memory.sessions.archive("old")
+    rule = Retention(max_archive_age=timedelta(days=365))
+    assert memory.apply_retention(rule).deleted == []
+    later = datetime.now(UTC) + timedelta(days=366)
+    assert memory.apply_retention(rule, now=later).deleted == ["old"]
+    assert memory.sessions.list_archived() == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_sessions": -1}, {"max_age": timedelta(days=-1)}, {"action": "burn"}]
+)
+def test_a_limit_that_is_none_is_refused(wrong):
+    """A negative one, or an unknown action."""
+    with pytest.raises(ValueError, match="must"):
+        Retention(**wrong)
+
+
+# --- the log ---
+
+
+def test_the_log_is_rolled_by_year(memory, tmp_path):
+    """Entries go to a file for their year, as they stand; a note without a time stays."""
+    store = memory.memory
+    for year in (2023, 2024, 2024, 2026):
+        store.append_history(f"owl of {year}", at=datetime(year, 3, 1, tzinfo=UTC), source="s 0-1")
+    with store.history_path.open("a") as file:
+        file.write("\n[2024-05-05 10:00] by hand\nof two lines\n\na note\n")
+    before = store.history_entries()
+    report = memory.apply_retention(Retention(history_years=1), now=NOW)
+    assert report.rolled_entries == 4
+    names = sorted(path.name for path in store.history_path.parent.glob("HISTORY*"))
+    assert names == ["HISTORY-2023.md", "HISTORY-2024.md", "HISTORY.md"]
+    assert "by hand\nof two lines" in (store.history_path.parent / names[1]).read_text()
+    after = store.history_entries()
+    key = lambda entry: (str(entry.at), entry.text, entry.entry_id, entry.source)  # noqa: E731
+    assert sorted(map(key, after)) == sorted(map(key, before))
+    assert store.history_path.read_text().count("owl of 2026") == 1
+    assert memory.apply_retention(Retention(history_years=1), now=NOW).rolled_entries == 0
+    assert {hit.text for hit in store.search_history("owl 2023", kinds=["logged"])} >= {
+        "owl of 2023"
+    }
+
+
+def test_an_entry_is_appended_once_whatever_was_rolled(tmp_path):
+    """Its id is known in the files of earlier years, too."""
+    store = MemoryStore(tmp_path)
+    for _ in range(2):
+        store.append_history("long ago", at=datetime(2020, 1, 1, tzinfo=UTC), entry_id="x")
+        store.roll_history(2025)
+        assert store.has_history_entry("x")
+    assert [entry.text for entry in store.history_entries()] == ["long ago"]
+
+
+def test_a_crash_while_rolling_loses_and_doubles_nothing(tmp_path):
+    """An entry that is in both files counts once, and leaves at the next call."""
+    store = MemoryStore(tmp_path)
+    for year in (2020, 2026):
+        store.append_history(f"in {year}", at=datetime(year, 1, 1, tzinfo=UTC))
+    whole = store.history_path.read_text()
+    store.roll_history(2025)
+    rolled = store.history_path.with_name("HISTORY-2020.md").read_text()
+    store.history_path.write_text(whole)
+    assert [entry.text for entry in store.history_entries()] == ["in 2020", "in 2026"]
+    store.roll_history(2025)
+    assert store.history_path.with_name("HISTORY-2020.md").read_text() == rolled
+    assert "in 2020" not in store.history_path.read_text()
+
+
+# --- versions ---
+
+
+def test_old_versions_of_the_memory_go(tmp_path):
+    """By number and by age, in every scope; those of a fresh change stay."""
+    memory = Nanomem(tmp_path, scope="user")
+    store = memory.memory_for(("user", "Ada+Bob"))
+    for number in range(6):
+        store.write_long_term(f"version {number}")
+    report = memory.apply_retention(Retention(max_versions=2))
+    assert report.removed_versions == 3
+    assert [one.read_text() for one in store.versions()] == ["version 4", "version 3"]
+    base = store.read_version().version
+    assert store.replace_long_term("by a change", expected_version=base, change_id="c")
+    later = datetime.now(UTC) + timedelta(days=30)
+    rule = Retention(max_version_age=timedelta(days=10), max_versions=0)
+    assert memory.apply_retention(rule, now=later).removed_versions == 2
+    assert [one.change_id for one in store.versions()] == ["c"]
+    assert store.has_change("c")
