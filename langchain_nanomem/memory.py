@@ -25,11 +25,14 @@ from langchain_nanomem.memory_lines import shown_with
 from langchain_nanomem.scope_names import checked_scope, scope_name
 from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
 from langchain_nanomem.search_query import Query
+from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
     from datetime import datetime
+
+    from langchain_core.embeddings import Embeddings
 
     from langchain_nanomem.redaction import Redaction
 
@@ -81,22 +84,29 @@ class MemoryStore:
         redaction: What must not be written, neither here nor into the search index; by default
             that of `sessions`. Where it blocks something, nothing is written, and that raises
             `RedactionError`.
+        embedder: Ranks what is searched by meaning too. What it makes of this scope's passages
+            is kept in the index; another model's is thrown away, so one workspace has one.
+        embedder_weight: What a rank by meaning counts beside one by words, which counts 1.
 
     Raises:
-        ValueError: `scope` is a string, or a part of it is no string, empty or not Unicode.
+        ValueError: `scope` is a string, or a part of it is no string, empty or not Unicode; the
+            weight is not above 0.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options with a default
         self,
         workspace: str | os.PathLike[str],
         scope: Sequence[str] = (),
         *,
         sessions: SessionManager | None = None,
         redaction: Redaction | None = None,
+        embedder: Embeddings | None = None,
+        embedder_weight: float = DEFAULT_WEIGHT,
     ) -> None:
         self.workspace = Path(workspace)
         self._given = sessions
         self.redaction = redaction or (None if sessions is None else sessions.redaction)
+        self._meaning = meaning_of(embedder, embedder_weight)
         self.scope = checked_scope(scope)
         name = scope_name(self.scope)
         directory = self.workspace / "memory"
@@ -113,8 +123,9 @@ class MemoryStore:
         """The same memory, whose search covers these sessions."""
         if sessions is self._given:
             return self
-        redaction = self.redaction
-        return MemoryStore(self.workspace, self.scope, sessions=sessions, redaction=redaction)
+        other = MemoryStore(self.workspace, self.scope, sessions=sessions, redaction=self.redaction)
+        other._meaning = self._meaning
+        return other
 
     def __repr__(self) -> str:
         return f"MemoryStore({str(self.workspace)!r}, scope={self.scope!r})"
@@ -391,6 +402,11 @@ class MemoryStore:
         What was said or logged before the call is found, whoever wrote it. The index that is
         used, in ``.search``, is built anew where it is damaged or gone.
 
+        With an embedder what is near by meaning is found too, among what is asked for, and both
+        rankings are fused. The first search embeds the 2,000 newest passages at most, for ten
+        seconds or little more; each later one what is new, and as many of the others. Where the
+        embedder fails, words alone count, with one warning.
+
         Args:
             query: Words and phrases. A blank one finds nothing.
             limit: The greatest number of hits; 0 gives none.
@@ -414,7 +430,9 @@ class MemoryStore:
                 f"limit and neighbours must be 0 or more, not {limit} and {neighbours}"
             )
         asked = Query.of(query, since=since, until=until, session_id=session_id, tags=tuple(tags))
-        return self._index.search(asked, limit, kinds=kinds, around=neighbours)
+        return self._index.search(
+            asked, limit, kinds=kinds, around=neighbours, meaning=self._meaning
+        )
 
     @property
     def _index(self) -> SearchIndex:

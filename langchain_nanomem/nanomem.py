@@ -20,6 +20,7 @@ from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
+from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 from langchain_nanomem.tools import create_search_memory_tool
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from langchain_core.embeddings import Embeddings
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import SystemMessage
     from langchain_core.runnables import Runnable
@@ -55,6 +57,8 @@ class Nanomem:
         system_prompt: Stands in front of the memory, in `prompt` and in `node`.
         redaction: What must not be in the memory, the log and the search index, and, where its
             ``sessions`` says so, in the sessions: see `Redaction`.
+        embedder: Ranks by meaning too what is searched: see `MemoryStore`.
+        embedder_weight: What that counts beside the ranking by words.
         options: More of `MemoryConsolidator`.
 
     Raises:
@@ -75,6 +79,8 @@ class Nanomem:
         context_window_tokens: int | None = None,
         system_prompt: str | SystemMessage | None = None,
         redaction: Redaction | None = None,
+        embedder: Embeddings | None = None,
+        embedder_weight: float = DEFAULT_WEIGHT,
         **options: Any,
     ) -> None:
         if "://" in str(workspace):
@@ -84,6 +90,8 @@ class Nanomem:
             )
         self._workspace = workspace
         self._system_prompt = system_prompt
+        meaning_of(embedder, embedder_weight)
+        self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}
         self.sessions = SessionManager(workspace, redaction=redaction)
         self.consolidator = MemoryConsolidator(
             self.sessions,
@@ -195,7 +203,7 @@ class Nanomem:
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope, such as ``("user", "42")``."""
-        return MemoryStore(self._workspace, scope, sessions=self.sessions)
+        return MemoryStore(self._workspace, scope, sessions=self.sessions, **self._embedding)
 
     @cached_property
     def checkpointer(self) -> NanomemSaver:

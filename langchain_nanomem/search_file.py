@@ -239,7 +239,7 @@ def _create(connection: sqlite3.Connection) -> None:
     """Make the tables, in place of those of another version."""
     connection.execute("BEGIN IMMEDIATE")
     if _format_of(connection) != _FORMAT:  # else another process was faster
-        for table in ("sources", "passages", "removals", "terms"):
+        for table in ("sources", "passages", "removals", "terms", "vectors", "embedder"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
         for statement in filter(str.strip, _SCHEMA.split(";\n")):
             connection.execute(statement)

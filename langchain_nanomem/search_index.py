@@ -7,15 +7,24 @@ import sqlite3
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.search_nearness import fused
 from langchain_nanomem.search_places import search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
-from langchain_nanomem.search_ranking import Passages, Ranked, rank_entries, rank_messages
+from langchain_nanomem.search_ranking import (
+    Passages,
+    Ranked,
+    looked_at,
+    rank_entries,
+    rank_messages,
+)
 from langchain_nanomem.search_scopes import SessionScopes
 from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, SessionText
+from langchain_nanomem.search_vectors import Near, Vectors
 from langchain_nanomem.session_archive import is_archived
 
 if TYPE_CHECKING:
@@ -31,15 +40,18 @@ if TYPE_CHECKING:
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_file import PassageRow, Source
     from langchain_nanomem.search_query import Query
+    from langchain_nanomem.search_vectors import Meaning
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Kind = Literal["said", "logged"]
 _LOG = "+history"
 """The name of the event log among the sources: no file of a session is called so."""
 _MOST_OPEN = 32
 _MOST_TRIES = 5
 _LIKELY_QUOTED = 48
+_AT_ONCE = 256
 _MEMORY_ONLY = frozenset(
     {
         sqlite3.SQLITE_READONLY,
@@ -108,6 +120,7 @@ class SearchIndex:
         self._guard = threading.RLock()
         self._passages = Passages()
         self._postings = Postings()
+        self._vectors: Vectors | None = None
         self._loaded: object = None
         self._labels: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -119,6 +132,7 @@ class SearchIndex:
         *,
         kinds: Iterable[Kind] = ("said", "logged"),
         around: int = 0,
+        meaning: Meaning | None = None,
     ) -> list[SearchHit]:
         """What matches, best first; of equals the newest.
 
@@ -127,17 +141,40 @@ class SearchIndex:
             limit: How many at most.
             kinds: What is wanted.
             around: How many messages before and behind each are given with it.
+            meaning: Ranks by meaning too.
 
         Raises:
             OSError: A file can't be read.
             sqlite3.OperationalError: Someone else has kept the index for a minute.
         """
+        near = None
+        if meaning is not None and limit and query.asked:
+            vectors = self._vectors_of(meaning)
+            vector = vectors.of_query(query.asked, self._up_to_date)
+            near = None if vector is None else Near(vectors, vector, meaning.weight)
+        wanted = frozenset(kinds)
+        return self._up_to_date(lambda *_: self._found(query, limit, wanted, around, near))
+
+    def _vectors_of(self, meaning: Meaning) -> Vectors:
+        with self._guard:
+            if self._vectors is None or self._vectors.embedder is not meaning.embedder:
+                self._vectors = Vectors(meaning.embedder)
+            return self._vectors
+
+    def _up_to_date(self, work: Callable[[on_disk.SearchFile, Passages], T]) -> T:
+        """Do something with the index as all is now, while nobody else uses it."""
         with self._guard:
             try:
-                return self._found(query, limit, frozenset(kinds), around)
+                return self._with_news(work)
             except sqlite3.DatabaseError as error:
                 self._recover(error)
-                return self._found(query, limit, frozenset(kinds), around)
+                return self._with_news(work)
+
+    def _with_news(self, work: Callable[[on_disk.SearchFile, Passages], T]) -> T:
+        self._read_news()
+        with self._file.opened() as connection:
+            self._load(connection)
+            return work(self._file, self._passages)
 
     def erase(self) -> None:
         """Remove the index."""
@@ -168,24 +205,54 @@ class SearchIndex:
     # --- searching ---
 
     def _found(
-        self, query: Query, limit: int, kinds: frozenset[Kind], around: int
+        self, query: Query, limit: int, kinds: frozenset[Kind], around: int, near: Near | None
     ) -> list[SearchHit]:
-        self._read_news()
         if not limit or not query.asked:
             return []
         with self._file.opened() as connection:
-            self._load(connection)
-            terms = self._postings.of_query(connection, query)
             ranked: list[Ranked] = []
-            if "said" in kinds:
-                most = len(self._passages.rows) if query.needs_text else limit
-                ranked = rank_messages(self._passages, terms, self._labels, query, most)
-            if "logged" in kinds:
-                ranked += rank_entries(self._passages, terms, query)
+            for kind, some in self._ranked(connection, query, limit, kinds):
+                ranked += some if near is None else self._fused(query, limit, kind, some, near)
+            if len(kinds) > 1:
                 ranked.sort(key=lambda one: one.score, reverse=True)
             ranked = _quotes_first(connection, query, ranked)
             best = list(_first(connection, query, ranked, limit))
             return [self._hit(connection, one, text, around) for one, text in best]
+
+    def _ranked(
+        self, connection: sqlite3.Connection, query: Query, limit: int, kinds: frozenset[Kind]
+    ) -> Iterator[tuple[Kind, list[Ranked]]]:
+        terms = self._postings.of_query(connection, query)
+        if "said" in kinds:
+            most = len(self._passages.rows) if query.needs_text else limit
+            yield "said", rank_messages(self._passages, terms, self._labels, query, most)
+        if "logged" in kinds:
+            yield "logged", rank_entries(self._passages, terms, query)
+
+    def _fused(
+        self, query: Query, limit: int, kind: Kind, ranked: list[Ranked], near: Near
+    ) -> list[Ranked]:
+        """A ranking by words together with the one by meaning, both of what is wanted alone."""
+        rows = near.vectors.nearest(self._file, self._passages, near.vector)
+        wanted: Iterator[PassageRow] = (row for row in rows if self._is_wanted(row, kind, query))
+        if query.needs_text:
+            wanted = self._accepted(query, wanted)
+            ids = {row.id for row in self._accepted(query, (one.row for one in ranked))}
+            ranked = [one for one in ranked if one.row.id in ids]
+        return fused(ranked, islice(wanted, looked_at(limit)), near.weight)
+
+    def _accepted(self, query: Query, rows: Iterable[PassageRow]) -> Iterator[PassageRow]:
+        """Those whose text has what the query insists on."""
+        left = iter(rows)
+        while some := list(islice(left, _AT_ONCE)):
+            with self._file.opened() as connection:
+                texts = on_disk.texts_of(connection, [row.id for row in some])
+            yield from (row for row in some if query.accepts(texts[row.id], row.at))
+
+    def _is_wanted(self, row: PassageRow, kind: Kind, query: Query) -> bool:
+        is_entry = row.id in self._passages.entry_ids
+        is_kind = is_entry if kind == "logged" else bool(not is_entry and row.speaker)
+        return is_kind and query.is_within(row.at) and query.is_of(self._session_of(row) or "")
 
     def _session_of(self, row: PassageRow) -> str | None:
         if row.id in self._passages.entry_ids:
@@ -333,7 +400,7 @@ def _first(
     connection: sqlite3.Connection, query: Query, ranked: list[Ranked], limit: int
 ) -> Iterator[tuple[Ranked, str]]:
     """The first ones whose text has what the query insists on."""
-    step = max(limit, 256) if query.needs_text else limit
+    step = max(limit, _AT_ONCE) if query.needs_text else limit
     for start in range(0, len(ranked), step):
         some = ranked[start : start + step]
         texts = on_disk.texts_of(connection, [one.row.id for one in some])

@@ -197,6 +197,11 @@ class Passages:
             yield source, episode
 
 
+def looked_at(most: int) -> int:
+    """How many of a ranking are looked at where so many are needed."""
+    return max(_LEAST_LIKELY, _LIKELY * most)
+
+
 def rank_messages(
     passages: Passages,
     terms: Sequence[Mapping[int, int]],
@@ -223,8 +228,8 @@ def rank_messages(
         return []
     told = [_among(one, logged) for one in terms]
     with_episodes = _with_episodes(passages, scores, _episode_scores(passages, said, told, labels))
-    likely = heapq.nlargest(max(_LEAST_LIKELY, _LIKELY * most), with_episodes)
-    return sorted((_cued(score, passages.rows[i], query) for score, i in likely), key=_order)
+    likely = heapq.nlargest(looked_at(most), with_episodes)
+    return sorted((_cued(score, passages.rows[i], query) for score, i in likely), key=best_first)
 
 
 def _without(occurrences: Mapping[int, int], ids: set[int]) -> Mapping[int, int]:
@@ -275,7 +280,7 @@ def rank_entries(
         for i, score in scores.items()
         if query.is_of(rows[i].about.rpartition(" ")[0]) and query.is_within(rows[i].at)
     )
-    return sorted(found_rows, key=_order)
+    return sorted(found_rows, key=best_first)
 
 
 def _wide_scores(passages: Passages, terms: Sequence[Mapping[int, int]]) -> dict[int, float]:
@@ -337,6 +342,6 @@ def _saturated(count: float, relative_length: float, k1: float, b: float) -> flo
     return count * (k1 + 1) / (count + k1 * (1 - b + b * relative_length))
 
 
-def _order(one: Ranked) -> tuple[float, float, int]:
-    """The best first, of equals the newest."""
+def best_first(one: Ranked) -> tuple[float, float, int]:
+    """A key to sort by: the best first, of equals the newest."""
     return -round(one.score, 9), -(one.row.at or 0.0), -one.row.id

@@ -59,6 +59,8 @@ ORDER = [
     "search_sources",
     "search_postings",
     "search_ranking",
+    "search_nearness",
+    "search_vectors",
     "search_scopes",
     "search_index",
     "memory_lines",
