@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.search_file import PassageRow
 
-_RRF_RANK = 60
+_RRF_RANK = 10
 _DIGITS = 6
 """What differs less is equal."""
 

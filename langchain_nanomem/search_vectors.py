@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Step = Callable[[Callable[["SearchFile", "Passages"], Any]], Any]
 """Does something with an index as it is now, while nobody else uses it."""
 
-DEFAULT_WEIGHT = 0.5
+DEFAULT_WEIGHT = 0.3
 _MOST_AT_ONCE = 2_000
 """So many passages are embedded in a search at most."""
 _MOST_SECONDS = 10.0

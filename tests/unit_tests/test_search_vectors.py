@@ -363,8 +363,11 @@ def test_a_weight_is_above_zero(tmp_path, embedder, weight):
 def test_a_weight_decides_between_words_and_meaning(tmp_path, embedder):
     """Below 1 the best by words comes first, above it the best by meaning."""
     mem = Nanomem(tmp_path)
-    say(mem, "a", "the puppy of the hound")
-    say(mem, "b", "dogs and dogs", at=NOON + timedelta(days=1))
-    for weight, first in ((0.5, "dogs and dogs"), (1.5, "the puppy of the hound")):
+    say(mem, "a", "the dog which is a puppy of whatever kind")
+    say(mem, "b", "dog dog car car car", at=NOON + timedelta(days=1))
+    for weight, first in (
+        (0.5, "dogs and dogs"),
+        (1.5, "the dog which is a puppy of whatever kind"),
+    ):
         store = MemoryStore(tmp_path, embedder=embedder, embedder_weight=weight)
         assert found(store, "dog")[0] == first
