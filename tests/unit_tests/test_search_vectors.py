@@ -366,7 +366,7 @@ def test_a_weight_decides_between_words_and_meaning(tmp_path, embedder):
     say(mem, "a", "the dog which is a puppy of whatever kind")
     say(mem, "b", "dog dog car car car", at=NOON + timedelta(days=1))
     for weight, first in (
-        (0.5, "dogs and dogs"),
+        (0.5, "dog dog car car car"),
         (1.5, "the dog which is a puppy of whatever kind"),
     ):
         store = MemoryStore(tmp_path, embedder=embedder, embedder_weight=weight)
