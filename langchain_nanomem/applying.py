@@ -51,6 +51,10 @@ class Applier:
         """Have all of a session in the journal."""
         self._sessions.save(session)
 
+    def is_off_the_record(self, key: str) -> bool:
+        """Whether nothing of a session is to get into memory."""
+        return self._sessions.is_off_the_record(key)
+
     def commit(self, plan: Plan, kind: str, answer: Answer, spent: Spent) -> Record | None:
         """Put an answer into the journal, from where on it will be carried out.
 

@@ -371,6 +371,17 @@ class MemoryConsolidator:
             self._by_budget.setdefault(budget, other)
         return self._by_budget[budget]
 
+    def for_sessions(self, sessions: SessionManager) -> Self:
+        """This consolidator, with the same memory, for other sessions."""
+        other = copy.copy(self)
+        other._take_over(sessions)  # noqa: SLF001 - it is one of us
+        return other
+
+    def _take_over(self, sessions: SessionManager) -> None:
+        self.sessions, self._by_budget = sessions, {}
+        self._busy, self._behind = Busy(), DeferredWork()
+        self._fit(self.budget_tokens)
+
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope.
 

@@ -59,6 +59,8 @@ class SessionManager:
             where its ``sessions`` says so, not in the messages that are written from now on.
             What a graph's state has beside messages, and values that only a serializer can
             write, are not looked at.
+        off_the_record: Whether nothing of any of these sessions gets into memory, log and
+            search; see `keep_off_the_record` for one of them.
         max_cached_sessions: How many sessions are kept in memory though nobody holds them.
         max_cached_messages: About how many messages these may have together. The session used
             last is kept however long it is.
@@ -78,11 +80,13 @@ class SessionManager:
         workspace: str | os.PathLike[str] | Journal,
         *,
         redaction: Redaction | None = None,
+        off_the_record: bool = False,
         max_cached_sessions: int = 64,
         max_cached_messages: int = 200_000,
     ) -> None:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.redaction = redaction
+        self.off_the_record = off_the_record
         self._redact = redaction.withhold if redaction and redaction.sessions else None
         self.elements = Elements(redact=self._redact)
         self.turns = Turns()
@@ -352,6 +356,24 @@ class SessionManager:
                 "thread_id or session_id: a session is never shared between scopes."
             )
 
+    def keep_off_the_record(self, key: str) -> None:
+        """Have nothing of a session get into memory, log and search, from now on and for good.
+
+        It is kept as it is, and its prompts show the memory. Where it gets too long for a
+        prompt, its oldest turns are left out there. What of it is in memory already stays.
+        """
+        if not self.is_off_the_record(key):
+            with self.writing(key) as records:
+                header = {**metadata_record(records, utc_now()), "off_the_record": True}
+                self.commit(records, [header])
+
+    def is_off_the_record(self, key: str) -> bool:
+        """Whether nothing of a session gets into memory, log and search."""
+        if self.off_the_record:
+            return True
+        with self.reading(key) as records:
+            return records.is_off_the_record
+
     def note_pointer(self, session: Session) -> None:
         """Take over where the pointer is now, into an object that may have unsaved messages."""
         with self.reading(session.key) as records:
@@ -364,7 +386,7 @@ class SessionManager:
         with self.writing(key) as records:
             if records.exists:
                 header = metadata_record(SessionRecords(key, self._message_record), utc_now())
-                kept = records.header.keys() & {"scope", "metadata"}
+                kept = records.header.keys() & {"scope", "metadata", "off_the_record"}
                 header |= {name: records.header[name] for name in kept}
                 self.journal.rewrite(key, [header], erase=True)
                 self._read_anew(records)

@@ -120,8 +120,8 @@ class MemoryStore:
         self._lock_stem = f"+memory+{name}" if name else "+memory"  # no file stem has a plus
 
     def over(self, sessions: SessionManager) -> MemoryStore:
-        """The same memory, whose search covers these sessions."""
-        if sessions is self._given:
+        """The same memory, whose search covers these sessions; off the record none is covered."""
+        if sessions is self._given or sessions.off_the_record:
             return self
         other = MemoryStore(self.workspace, self.scope, sessions=sessions, redaction=self.redaction)
         other._meaning = self._meaning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,6 +16,7 @@ from langchain_nanomem.errors import ScopeError
 from langchain_nanomem.history import NanomemChatMessageHistory
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.memory_journal import MemoryJournal
 from langchain_nanomem.model_facts import bound_tools
 from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
@@ -93,6 +95,7 @@ class Nanomem:
         meaning_of(embedder, embedder_weight)
         self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}
         self.sessions = SessionManager(workspace, redaction=redaction)
+        self._remembered = self.sessions
         self.consolidator = MemoryConsolidator(
             self.sessions,
             self.memory_for,
@@ -123,6 +126,21 @@ class Nanomem:
         is_done = self.consolidator.close(timeout_seconds)
         self.sessions.forget()
         return is_done
+
+    def off_the_record(self) -> Nanomem:
+        """The same, for conversations of which nothing is kept at all.
+
+        Its sessions and checkpoints are in memory, and end with the object. Prompts show the
+        memory, and the tools search what was said on the record; nothing is written. For one
+        that is kept, and only never remembered, see `SessionManager.keep_off_the_record`.
+        """
+        other = copy.copy(self)
+        other.__dict__.pop("checkpointer", None)
+        other.sessions = SessionManager(
+            MemoryJournal(), redaction=self.sessions.redaction, off_the_record=True
+        )
+        other.consolidator = self.consolidator.for_sessions(other.sessions)
+        return other
 
     def erase(
         self,
@@ -203,7 +221,7 @@ class Nanomem:
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope, such as ``("user", "42")``."""
-        return MemoryStore(self._workspace, scope, sessions=self.sessions, **self._embedding)
+        return MemoryStore(self._workspace, scope, sessions=self._remembered, **self._embedding)
 
     @cached_property
     def checkpointer(self) -> NanomemSaver:

@@ -53,6 +53,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
 
     The input is a graph's state (anything with ``messages``), a list of messages, a prompt
     value, or a text. The config names the session: ``thread_id``, or ``session_id`` in a chain.
+    With ``off_the_record`` in its ``configurable`` nothing of that session gets into memory, log
+    and search, from now on and for good.
 
     Args:
         consolidator: What keeps the window small, and knows the memory.
@@ -140,6 +142,8 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         parts = _read(given, config)
         key, sessions = session_key(config), self.consolidator.sessions
         sessions.bind_scope(key, self.consolidator.scope_of(config))
+        if (config.get("configurable") or {}).get("off_the_record"):
+            sessions.keep_off_the_record(key)
         messages = parts.messages
         if parts.writer == "prompt":
             messages = self._recorded(key, messages)

@@ -86,6 +86,11 @@ class SessionRecords(FoldedRecords):
         scope = self.header.get("scope")
         return None if scope is None else tuple(scope)
 
+    @property
+    def is_off_the_record(self) -> bool:
+        """Whether nothing of the session is to get into memory, log and search."""
+        return bool(self.header.get("off_the_record"))
+
     def moment(self, name: str) -> datetime | None:
         """``created_at`` or ``updated_at``."""
         return parse_timestamp(self.header.get(name))

@@ -169,7 +169,9 @@ class Rounds:
         done: list[Consolidation] = []
         with self._busy.claimed(session.key) as is_ours:
             # else the prompt's view holds the limit meanwhile
-            if not is_ours or not self._settle(session, strict=strict):
+            if not is_ours or self._applier.is_off_the_record(session.key):
+                return done
+            if not self._settle(session, strict=strict):
                 return done
             excess = goal.excess(begun=False)
             while len(done) < self._limits.rounds:

@@ -52,6 +52,13 @@ class ScopedMemory:
             )
         return store.over(self._sessions)
 
+    def is_off_the_record(self, config: RunnableConfig) -> bool:
+        """Whether nothing of the session of a run is to be remembered."""
+        try:
+            return self._sessions.is_off_the_record(session_key(config))
+        except ValueError:  # it is called outside of any session
+            return self._sessions.off_the_record
+
     def _bound_scope(self, config: RunnableConfig) -> Scope:
         own: Scope = getattr(self._memory, "scope", ())
         try:

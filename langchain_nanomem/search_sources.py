@@ -64,7 +64,7 @@ class SessionText:
     def __init__(self, records: SessionRecords, cleaner: Cleaner) -> None:
         self._records = records
         self._cleaner = cleaner
-        self._numbers = records.view()
+        self._numbers = [] if records.is_off_the_record else records.view()
 
     @property
     def count(self) -> int:

@@ -46,7 +46,8 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
     reference data like the rest of the memory, whatever it says.
 
     The tool answers in a sentence where nothing is written: the fact is known, too long or
-    blocked, the memory is full, or the line to correct is not there or not the only one.
+    blocked, the memory is full, the line to correct is not there or not the only one, or the
+    conversation is off the record.
 
     Args:
         memory: The memory, or a function from a scope to its memory.
@@ -72,6 +73,8 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
             fact: One sentence, with names and absolute dates; a #tag may follow.
             replaces: The line of the memory that it takes the place of.
         """
+        if whose.is_off_the_record(config):
+            return "Nothing is remembered: this conversation is off the record."
         return _refusing(lambda: notes.put(whose.store(config), fact, replaces))
 
     return StructuredTool.from_function(remember, name=REMEMBER_TOOL, parse_docstring=True)

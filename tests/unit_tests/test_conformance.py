@@ -10,6 +10,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.memory_journal import MemoryJournal
 
 
 class SyncColour(BaseCheckpointSaver):
@@ -49,13 +50,14 @@ class SyncColour(BaseCheckpointSaver):
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_all_eight_capabilities_conform(colour, capsys):
+@pytest.mark.parametrize("place", ["files", "memory"])
+async def test_all_eight_capabilities_conform(colour, place, capsys):
     """cases/checkpointer.md 1: all 81 tests of all 8 capabilities pass, in both colours."""
 
     @checkpointer_test(name=f"NanomemSaver {colour}")
     async def factory():
         with tempfile.TemporaryDirectory() as workspace:
-            saver = NanomemSaver(SessionManager(workspace))
+            saver = NanomemSaver(SessionManager(workspace if place == "files" else MemoryJournal()))
             yield saver if colour == "async" else SyncColour(saver)
 
     report = await validate(factory)

@@ -1,0 +1,148 @@
+"""What is said off the record is remembered by nobody; or not even kept."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, StateGraph
+from scripted import FREE, LONG, ScriptedChatModel, save_memory
+
+from langchain_nanomem import MemoryState, Nanomem
+from langchain_nanomem.errors import SessionNotFoundError
+from langchain_nanomem.journal import ReplacedError
+from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.memory_journal import MemoryJournal
+
+OFF = {"configurable": {"thread_id": "t", "off_the_record": True}}
+ON = {"configurable": {"thread_id": "t"}}
+SECRET = "nobody is to hear of the owl"
+
+
+def opened(path, **options):
+    model = ScriptedChatModel(replies=[save_memory("The owl.", "- the owl")])
+    return Nanomem(path, model=model, context_window_tokens=700, **{**FREE, **options})
+
+
+def graph_of(memory):
+    chat = ScriptedChatModel(replies=[AIMessage("I see.")])
+    graph = StateGraph(MemoryState)
+    graph.add_node("memory", memory.node(chat))
+    graph.add_edge(START, "memory")
+    return graph.compile(checkpointer=memory.checkpointer), chat
+
+
+def everything(path):
+    return b"".join(one.read_bytes() for one in path.rglob("*") if one.is_file())
+
+
+async def test_it_is_kept_and_never_remembered(tmp_path, call):
+    """Once marked, however long it gets: no model is asked, nothing is logged or found."""
+    memory = opened(tmp_path)
+    memory.memory.write_long_term("- likes tea")
+    graph, chat = graph_of(memory)
+    for number in range(8):
+        said = [HumanMessage(f"{number} {SECRET}{LONG}")]
+        await call(graph, "invoke", {"messages": said}, OFF if number == 0 else ON)
+    assert memory.consolidator.model.calls == 0
+    assert memory.memory.history_entries() == []
+    assert memory.memory.search_history("owl") == []
+    system, *_, last = chat.prompts[-1]
+    assert "likes tea" in system.content
+    assert "older messages of this conversation do not fit here" in system.content
+    assert last.content.startswith("7 nobody")
+    assert len(memory.sessions.get_or_create("t").messages) == 16
+    assert memory.consolidator.compact(memory.sessions.get_or_create("t")) == []
+    again = SessionManager(tmp_path)
+    assert again.is_off_the_record("t")
+    assert not again.is_off_the_record("u")
+
+
+async def test_the_tools_remember_nothing_of_it(tmp_path, call):
+    """The agent may look things up, and forget; it can't put anything into the memory."""
+    memory = opened(tmp_path)
+    memory.history("other").add_messages([HumanMessage("the piano is blue")])
+    memory.sessions.keep_off_the_record("t")
+    search, remember, forget = memory.tools(writing=True)
+    assert "off the record" in await call(remember, "invoke", {"fact": SECRET}, ON)
+    assert memory.memory.read_long_term() == ""
+    assert "the piano is blue" in await call(search, "invoke", {"query": "piano"}, ON)
+    assert "Nothing is changed" in await call(forget, "invoke", {"fact": "tea"}, ON)
+
+
+def test_what_was_found_before_is_found_no_more(tmp_path):
+    """Marked later, a session leaves the index; emptied, it stays marked; so in the archive."""
+    memory = opened(tmp_path)
+    memory.history("t").add_messages([HumanMessage(SECRET)])
+    assert memory.memory.search_history("owl")
+    memory.sessions.keep_off_the_record("t")
+    assert memory.memory.search_history("owl") == []
+    memory.sessions.archive("t")
+    assert memory.memory.search_history("owl") == []
+    memory.sessions.erase("t")
+    assert memory.sessions.is_off_the_record("t")
+
+
+async def test_of_a_private_conversation_no_byte_is_kept(tmp_path, call):
+    """It goes on from turn to turn, knows the memory, and leaves nothing on the disk."""
+    memory = opened(tmp_path, recall_tokens=200)
+    memory.memory.write_long_term("- likes tea")
+    memory.history("before").add_messages([HumanMessage("the piano is blue")])
+    memory.memory.search_history("piano")
+    before = everything(tmp_path / "memory") + everything(tmp_path / "sessions")
+    private = memory.off_the_record()
+    graph, chat = graph_of(private)
+    for number in range(8):
+        said = [HumanMessage(f"{number} {SECRET}, by the piano{LONG}")]
+        state = await call(graph, "invoke", {"messages": said}, ON)
+    private.history("chat").add_messages([HumanMessage(SECRET)])
+    assert len(state["messages"]) == 16
+    assert len(private.history("chat").messages) == 1
+    assert "likes tea" in chat.prompts[-1][0].content
+    assert any("the piano is blue" in str(m.content) for m in chat.prompts[0])
+    search, remember, _ = private.tools(writing=True)
+    assert "the piano is blue" in await call(search, "invoke", {"query": "piano"}, ON)
+    assert "off the record" in await call(remember, "invoke", {"fact": SECRET}, ON)
+    assert private.consolidator.model.calls == 0
+    assert everything(tmp_path / "memory") + everything(tmp_path / "sessions") == before
+    assert SECRET.encode() not in everything(tmp_path)
+    assert memory.sessions.list_sessions()[0]["key"] == "before"
+    assert {one["key"] for one in private.sessions.list_sessions()} == {"chat", "t"}
+
+
+def test_a_journal_in_memory_is_a_journal():
+    """Appended with what is expected, rewritten, deleted, as one on the disk."""
+    journal = MemoryJournal()
+    end = journal.append("a", [{"_type": "metadata", "key": "a"}, {"n": 1}, {"n": 2}])
+    assert journal.read("a")[0][1:] == [{"n": 1}, {"n": 2}]
+    assert journal.append("a", [{"n": 3}], expected_end=end) != end
+    with pytest.raises(ReplacedError):
+        journal.append("a", [{"n": 4}], expected_end=end)
+    assert journal.read("a", end)[0] == [{"n": 3}]
+    with journal.open("a") as reader:
+        entries, _ = reader.read()
+        assert reader.load([entries[1].address]) == [{"n": 1}]
+        journal.rewrite("a", [{"n": 9}])
+        with pytest.raises(ReplacedError):
+            reader.read(end)
+        reader.renew()
+        assert [entry.record for entry in reader.read()[0]] == [{"n": 9}]
+    assert [info.key for info in journal.list()] == ["a"]
+    assert journal.deleted_at("a") is None
+    assert journal.delete("a")
+    assert not journal.delete("a")
+    assert journal.deleted_at("a") is not None
+    assert journal.read("a")[0] == []
+
+
+def test_sessions_in_memory_are_sessions():
+    """Saved, read again, consolidated pointers and all; deleted, they are gone."""
+    sessions = SessionManager(MemoryJournal())
+    session = sessions.get_or_create("a")
+    session.add_message("user", "hi")
+    sessions.save(session)
+    sessions.invalidate("a")
+    assert sessions.get_or_create("a").messages[0]["content"] == "hi"
+    sessions.delete("a")
+    session.add_message("user", "again")
+    with pytest.raises(SessionNotFoundError):
+        sessions.save(session)
