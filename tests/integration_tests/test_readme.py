@@ -23,6 +23,7 @@ TITLES = [
     "In a chain",
     "When, and at what price",
     "Several users",
+    "What is remembered, and for how long",
     "Coming from another checkpointer",
 ]
 
@@ -70,9 +71,13 @@ def test_the_readme_has_these_examples():
     assert all(len(code.strip().splitlines()) <= 10 for _, code in BLOCKS)
 
 
+@pytest.mark.usefixtures("openai_answers", "another_checkpointer")
 @pytest.mark.parametrize(("title", "code"), BLOCKS, ids=TITLES)
-def test_an_example_runs(title, code, openai_answers, another_checkpointer, tmp_path):
-    """The code of an example runs as it stands, and what was said is in a session's file."""
+def test_an_example_runs(title, code, tmp_path, capsys):
+    """The code of an example runs as it stands, and what was said is in a session's file.
+
+    Or, of what was erased, in none.
+    """
     names: dict[str, object] = {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*deprecated", category=DeprecationWarning)
@@ -82,5 +87,9 @@ def test_an_example_runs(title, code, openai_answers, another_checkpointer, tmp_
                 {"messages": [("user", "I'm Ada.")]}, {"configurable": {"thread_id": "cli:ada"}}
             )
     texts = [path.read_text() for path in (tmp_path / "workspace" / "sessions").glob("*.jsonl")]
+    if title == "What is remembered, and for how long":
+        assert "Removed of user '42': 1 sessions" in capsys.readouterr().out
+        assert texts == []
+        return
     assert any("I'm Ada." in text or '"scope":["user","42"]' in text for text in texts)
     assert title == "Several users" or any("Hello, Ada." in text for text in texts)
