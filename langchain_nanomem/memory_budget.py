@@ -50,22 +50,22 @@ def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
 
     Of a memory that is one line its beginning stays.
     """
-    sections = _sections(text)
+    sections, end = _sections(text), "\n" if text.endswith("\n") else ""
     left: list[str] = []
-    while count(kept := _joined(sections)) > max_tokens:
-        largest = max(sections, key=lambda lines: count("\n".join(lines)))
-        facts = [place for place, line in enumerate(largest) if not HEADING.match(line)]
-        if not facts or len([line for lines in sections for line in lines if line.strip()]) == 1:
+    while count(kept := _joined(sections) + end) > max_tokens:
+        holding = [lines for lines in sections if any(map(_is_fact, lines))]
+        if sum(_is_fact(line) for lines in holding for line in lines) <= 1:
             return _cut(kept, left, max_tokens, count)
+        largest = max(holding, key=lambda lines: count("\n".join(lines)))
         over = count(kept) - max_tokens
-        for place in facts:
+        for place in [place for place, line in enumerate(largest) if _is_fact(line)]:
             over -= count(largest[place]) + 1
             left.append(largest[place].strip())
             largest[place] = ""
             if over <= 0:
                 break
         largest[:] = _without_gaps(largest)
-    return Kept(kept + ("\n" if text.endswith("\n") and kept else ""), [one for one in left if one])
+    return Kept(kept, left)
 
 
 def fitted(
@@ -109,6 +109,10 @@ def told(left: Iterable[str]) -> str:
     return f"\nNo longer in MEMORY.md, for lack of room:\n{lines}" if lines else ""
 
 
+def _is_fact(line: str) -> bool:
+    return bool(line.strip()) and not HEADING.match(line)
+
+
 def _sections(text: str) -> list[list[str]]:
     """The lines under each heading, with it."""
     sections: list[list[str]] = [[]]
@@ -135,4 +139,4 @@ def _cut(text: str, left: list[str], max_tokens: int, count: Callable[[str], int
     while end and count(text[:end]) > max_tokens:
         end = min(end - 1, end * max_tokens // count(text[:end]))
     end = text.rfind(" ", end // 2, end) if end < len(text) and " " in text[end // 2 : end] else end
-    return Kept(text[:end].strip(), [*(one for one in left if one), text[end:].strip()])
+    return Kept(text[:end].strip(), [*left, text[end:].strip()])
