@@ -40,8 +40,9 @@ were said. Each message carries its date and weekday: write every date as an abs
 
 memory_update: the whole memory after this, as Markdown. Keep every fact that is still true, \
 add the lasting ones that are new (who the user is, preferences, plans, decisions, people, \
-projects, constraints), correct those that have changed, state each once. Leave out small talk. \
-If nothing lasting was said, give the current memory unchanged."""
+projects, constraints), correct those that have changed (the newer wins, with its date), state \
+each once. Leave out small talk. If nothing lasting was said, give the current memory \
+unchanged."""
 
 JSON_FORM = (
     'Answer with one JSON object and nothing else: {"history_entry": "...", "memory_update": "..."}'

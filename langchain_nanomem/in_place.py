@@ -44,8 +44,9 @@ happened, what was asked, decided, done and found out, with names, numbers, path
 they were said, and every date as an absolute one ("yesterday", said on 2026-05-08, is 2026-05-07).
 
 memory_update: the whole memory after this, as Markdown. Keep every fact that is still true, add \
-the lasting ones that are new, correct those that have changed, and state each only once. Leave \
-out small talk. If nothing lasting was said, give the current memory unchanged."""
+the lasting ones that are new, correct those that have changed (the newer wins, with its date), \
+and state each only once. What a search of the memory gave is not new. Leave out small talk. \
+If nothing lasting was said, give the current memory unchanged."""
 
 
 class InPlace:

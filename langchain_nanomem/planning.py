@@ -19,6 +19,7 @@ from langchain_nanomem.extractive import Utterance, summarize_extractively
 from langchain_nanomem.memory_budget import DEFAULT_REWRITE_INSTRUCTIONS, fitted, told
 from langchain_nanomem.rendering import content_text, render_message, shorten, speaker_of
 from langchain_nanomem.search_query import tags_in
+from langchain_nanomem.search_sources import SEARCH_TOOL
 from langchain_nanomem.window import cuts, message_shape
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _LEAST_MEMORY_CHARACTERS = 4_000
 _MEMORY_SHARE = 10
 _TOLD_TOKENS = range(200, 4_000)
 _EXTRACT_SHARE = 6
+_FROM_MEMORY = "(what was found in the memory; it is nothing new)"
 _PEOPLE = frozenset({"human", "ai"})
 _EXTRACT_TOKENS = range(140, 1_000)
 
@@ -137,7 +139,7 @@ class Planner:
     def raw(self, conversation: Conversation, boundary: int, memory: MemoryVersion) -> Plan:
         """All of what lies before `boundary`, whole."""
         start = conversation.last_consolidated
-        whole = _rendered(conversation, start, boundary, with_dates=False)
+        whole = _rendered(conversation, start, boundary, for_model=False)
         return Plan(_new_id(), conversation, start, boundary, "\n".join(whole.values()), memory)
 
     def question(self, plan: Plan) -> list[BaseMessage]:
@@ -227,7 +229,7 @@ def _new_id() -> str:
 
 
 def _rendered(
-    conversation: Conversation, start: int, end: int, *, with_dates: bool = True
+    conversation: Conversation, start: int, end: int, *, for_model: bool = True
 ) -> dict[int, str]:
     """The text of each message by its place. System messages are the program's, not said.
 
@@ -235,17 +237,24 @@ def _rendered(
         conversation: Whose messages.
         start: The first one.
         end: Behind the last one.
-        with_dates: Whether what people say of "yesterday" gets its date put behind it.
+        for_model: Whether a model is shown it: then what people say of "yesterday" gets its date
+            put behind it, and what came from the memory is left out, since it is in it already.
     """
-    texts: dict[int, str] = {}
-    for place, message in enumerate(conversation.messages[start:end], start):
-        said_at = conversation.said_at(place)
-        text = render_message(message, said_at)
-        if with_dates and said_at is not None and message.type in _PEOPLE:
-            text = resolve_relative_dates(text, said_at)
-        if message.type != "system":
-            texts[place] = text
-    return texts
+    shown = _as_evidence if for_model else render_message
+    return {
+        place: shown(message, conversation.said_at(place))
+        for place, message in enumerate(conversation.messages[start:end], start)
+        if message.type != "system"
+    }
+
+
+def _as_evidence(message: BaseMessage, said_at: datetime | None) -> str:
+    if message.type == "tool" and message.name == SEARCH_TOOL:
+        message = message.model_copy(update={"content": _FROM_MEMORY})
+    text = render_message(message, said_at)
+    if said_at is None or message.type not in _PEOPLE:
+        return text
+    return resolve_relative_dates(text, said_at)
 
 
 def _level(sizes: list[int], room: int) -> int:

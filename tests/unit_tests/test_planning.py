@@ -59,6 +59,17 @@ def test_relative_dates_are_dated_beforehand():
     assert "2026-05-07" not in planner().raw(told, 4, EMPTY).shown
 
 
+def test_what_came_from_memory_is_no_new_evidence():
+    """What a search of the memory gave is left out for the model; it is whole where it is raw."""
+    session = talk(Session("cli:user"), "UCTAU")
+    session.messages[2] |= {"name": "search_memory", "content": "Ada has a cat, of old"}
+    told = of_session(session)
+    shown = planner().plan(told, 4, EMPTY).shown
+    assert "tool search_memory: (what was found in the memory" in shown
+    assert "a cat" not in shown
+    assert "a cat" in planner().raw(told, 4, EMPTY).shown
+
+
 def test_a_larger_range_is_cut_before_a_user_turn():
     """cases/consolidation.md 20: a chunk ends where a turn ends, if a turn fits."""
     plan = planner(1_000).plan(conversation("UAUAUAUA", words=100), 8, EMPTY)
