@@ -235,10 +235,22 @@ class SessionManager:
 
     @contextlib.contextmanager
     def reading(self, key: str) -> Iterator[SessionRecords]:
-        """The records of `key` as they are now, held still until the block ends."""
+        """The records of `key` as they are now, held still until the block ends.
+
+        A session that is put away is brought back first.
+        """
+        archive, is_away = self.journal.archive, True
+        while is_away:
+            if archive is not None and archive.holds(key):
+                self.journal.bring_back(key)  # before the guard: it takes the lock
+            with self._opened(key) as records:
+                is_away = not records.exists and archive is not None and archive.holds(key)
+                if not is_away:
+                    yield records
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[SessionRecords]:
         records = self._cached(key)
-        if not records.exists and self.journal.archive and self.journal.archive.holds(key):
-            self.journal.bring_back(key)  # before the guard: it takes the lock
         with records.guard, contextlib.ExitStack() as stack:
             if not records.is_attached:
                 reader = stack.enter_context(self.journal.open(key))

@@ -39,10 +39,11 @@ class SessionArchive(Archive):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._directory = os.path.join(directory, "")  # noqa: PTH118 - its end
 
     @override
     def holds(self, key: str) -> bool:
-        return self._path(key).exists()
+        return os.path.exists(f"{self._directory}{file_stem(key)}{_ENDING}")  # noqa: PTH110 - often
 
     def put(self, key: str, lines: bytes, scope: tuple[str, ...]) -> Path:
         """Put the lines of a session's file away.

@@ -67,6 +67,20 @@ def test_it_comes_back_when_it_is_used(memory, tmp_path):
     assert hit.session_id == "old"
 
 
+def test_another_process_that_knows_it_finds_it_too(memory, tmp_path):
+    """Put away behind the back of one that has it cached: it is no empty session there."""
+    other = SessionManager(tmp_path)
+    assert len(other.get_or_create("old").messages) == 1
+    memory.sessions.archive("old")
+    assert len(other.get_or_create("old").messages) == 1
+    memory.sessions.archive("old")
+    other.append_messages("old", [HumanMessage("more")])
+    assert [one["content"] for one in memory.sessions.get_or_create("old").messages] == [
+        "the old owl sits in the barn",
+        "more",
+    ]
+
+
 def test_it_is_brought_back_by_hand(memory):
     """And not over another of the same key."""
     assert memory.sessions.archive("old")
