@@ -87,6 +87,8 @@ def erase_scope(sessions: SessionManager, store: MemoryStore, whose: str) -> Era
     for key in archived:
         sessions.delete_archived(key)
     files = store.erase()
+    for key in (*keys, *archived):
+        sessions.journal.forget(key)
     remains = _found_again(store.workspace, samples)
     return Erased(whose, keys, archived, files, 0, unreadable, remains)
 
@@ -111,6 +113,8 @@ def erase_session(sessions: SessionManager, store: MemoryStore, key: str) -> Era
         sessions.delete(one)
     if is_archived:
         sessions.delete_archived(key)
+    if present or archived:
+        sessions.journal.forget(key)
     entries = store.forget_session(key)
     notes = []
     if (present or archived or entries) and store.read_long_term().strip():

@@ -204,6 +204,10 @@ class FileJournal(Journal):
         return True
 
     @override
+    def forget(self, key: str) -> None:
+        self._locks.remove(file_stem(key))
+
+    @override
     def deleted_at(self, key: str) -> datetime | None:
         try:
             return datetime.fromisoformat(read_bytes(self._tombstone(key)).decode())

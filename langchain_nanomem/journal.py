@@ -183,6 +183,12 @@ class Journal(ABC):
         del key
         return False
 
+    def forget(self, key: str) -> None:  # noqa: B027 - a back end may have nothing of the kind
+        """Remove what still names the key of a journal that was deleted, such as its lock.
+
+        When it was deleted stays known.
+        """
+
     @abstractmethod
     def append(
         self,
