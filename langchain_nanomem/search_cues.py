@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.search_terms import MONTHS
+
+if TYPE_CHECKING:
+    from langchain_nanomem.search_weights import Weights
 
 QUESTION = 1
 """A trait of a passage: it ends in a question, in whatever language."""
@@ -19,11 +22,6 @@ TIME = 2
 NUMBER = 4
 """It has numbers, as figures or as words."""
 
-_QUESTION_FACTOR = 0.85
-_TIME_FACTOR = 1.3
-_NUMBER_FACTOR = 1.2
-_MONTH_FACTOR = 1.3
-_SPEAKER_FACTOR = 1.15
 _QUESTION_ENDS = ("?", "\uff1f", "\u061f", "\u037e")
 _TIME = re.compile(
     r"\b(?:yesterday|today|tomorrow|tonight|last|next|ago|since|weekends?|weeks?|months?|years?|"
@@ -67,23 +65,24 @@ class Cues(NamedTuple):
             f" {' '.join(_WORD.findall(query.casefold()))} ",
         )
 
-    def factor(self, traits: int, at: float | None, speaker: str) -> float:
+    def factor(self, weights: Weights, traits: int, at: float | None, speaker: str) -> float:
         """What the rank of a passage is multiplied with.
 
         Args:
+            weights: What each cue counts.
             traits: Those of the passage.
             at: When it was said, in seconds since 1970.
             speaker: Who said it.
         """
-        factor = _QUESTION_FACTOR if traits & QUESTION else 1.0
+        factor = weights.question if traits & QUESTION else 1.0
         if self.asks_when and traits & TIME:
-            factor *= _TIME_FACTOR
+            factor *= weights.time
         if self.asks_number and traits & NUMBER:
-            factor *= _NUMBER_FACTOR
+            factor *= weights.number
         if self.months and at is not None and _month(at) in self.months:
-            factor *= _MONTH_FACTOR
+            factor *= weights.month
         is_named = speaker and f" {speaker.casefold()} " in self.folded
-        return factor * _SPEAKER_FACTOR if is_named else factor
+        return factor * weights.speaker if is_named else factor
 
 
 def _month(at: float) -> int:

@@ -25,6 +25,7 @@ from langchain_nanomem.search_ranking import (
 from langchain_nanomem.search_scopes import SessionScopes
 from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, SessionText
 from langchain_nanomem.search_vectors import Near, Vectors
+from langchain_nanomem.search_weights import WEIGHTS
 from langchain_nanomem.session_archive import is_archived
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.search_file import PassageRow, Source
     from langchain_nanomem.search_query import Query
     from langchain_nanomem.search_vectors import Meaning
+    from langchain_nanomem.search_weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -100,9 +102,10 @@ class SearchIndex:
         sessions: The sessions.
         history: The event log.
         redaction: What must not be in it; None: everything may.
+        weights: What counts how much.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         workspace: Path,
         scope: tuple[str, ...],
@@ -110,6 +113,7 @@ class SearchIndex:
         history: HistoryFiles,
         *,
         redaction: Redaction | None = None,
+        weights: Weights = WEIGHTS,
     ) -> None:
         self.scope = scope
         self._sessions = sessions
@@ -118,7 +122,8 @@ class SearchIndex:
         self._file = on_disk.SearchFile(search_path(workspace, scope))
         self._scopes = SessionScopes(sessions_path(workspace), sessions)
         self._guard = threading.RLock()
-        self._passages = Passages()
+        self._weights = weights
+        self._passages = Passages(weights)
         self._postings = Postings()
         self._vectors: Vectors | None = None
         self._loaded: object = None
@@ -294,7 +299,11 @@ class SearchIndex:
         """Take over into memory what the ranking needs."""
         state = (connection, on_disk.removals_in(connection))
         if self._loaded != state:
-            self._passages, self._postings, self._loaded = Passages(), Postings(), state
+            self._passages, self._postings, self._loaded = (
+                Passages(self._weights),
+                Postings(),
+                state,
+            )
         known = on_disk.sources_in(connection)
         self._labels = {one.label: one.id for one in known.values() if one.name != _LOG}
         self._names = {number: label for label, number in self._labels.items()}

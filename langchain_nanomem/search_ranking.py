@@ -18,29 +18,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.search_cues import QUESTION
+from langchain_nanomem.search_weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from langchain_nanomem.search_file import PassageRow
     from langchain_nanomem.search_query import Query
+    from langchain_nanomem.search_weights import Weights
 
 Episode = tuple[int, int]
 """A source, and the place in it where the episode begins."""
 
-_K1 = 1.5
-_B = 0.5
-_BEFORE = 0.3
-_TWO_BEFORE = 0.2
-_AFTER = 0.4
-_TWO_AFTER = 0.2
-_ASKED_BEFORE = 0.8
-"""What more the one before counts that ends in a question."""
-_EPISODE_WEIGHT = 0.6
-_TOLD_WEIGHT = 2.0
-"""What a term in the event log counts in the episode that the entry tells of."""
-_EPISODE_K1 = 1.5
-_EPISODE_B = 0.75
 _LIKELY = 4
 _LEAST_LIKELY = 64
 """So many are looked at for cues, or so many times what is needed: a cue is no factor of 4."""
@@ -54,9 +43,14 @@ class Ranked(NamedTuple):
 
 
 class Passages:
-    """All passages of a scope, as the ranking needs them; new ones are added at the end."""
+    """All passages of a scope, as the ranking needs them; new ones are added at the end.
 
-    def __init__(self) -> None:
+    Args:
+        weights: What counts how much.
+    """
+
+    def __init__(self, weights: Weights = WEIGHTS) -> None:
+        self.weights = weights
         self.rows: dict[int, PassageRow] = {}
         self.last_id = 0
         self._places: dict[int, dict[int, int]] = defaultdict(dict)
@@ -120,8 +114,9 @@ class Passages:
         """The passages that count a message's terms, each with its weight."""
         found, row = self.around.get(passage_id), self.rows[passage_id]
         if found is None:
-            after = _BEFORE + (_ASKED_BEFORE if row.traits & QUESTION else 0)
-            weights = ((1, after), (2, _TWO_BEFORE), (-1, _AFTER), (-2, _TWO_AFTER))
+            own = self.weights
+            after = own.before + (own.asked_before if row.traits & QUESTION else 0)
+            weights = ((1, after), (2, own.two_before), (-1, own.after), (-2, own.two_after))
             others = ((self._in_episode(row, distance), weight) for distance, weight in weights)
             found = ((row.id, 1.0), *((one.id, weight) for one, weight in others if one))
             self.around[row.id] = found
@@ -131,24 +126,27 @@ class Passages:
         """BM25's share of a passage's length, its neighbours' terms by their weight included."""
         damping = self.damped.get(row.id)
         if damping is None:
+            k1, b = self.weights.k1, self.weights.b
             relative = self._wide_length(row) / self._mean_wide_length
-            damping = self.damped[row.id] = _K1 * (1 - _B + _B * relative)
+            damping = self.damped[row.id] = k1 * (1 - b + b * relative)
         return damping
 
     def _wide_length(self, row: PassageRow) -> float:
-        weights = ((-2, _TWO_BEFORE), (1, _AFTER), (2, _TWO_AFTER))
+        own = self.weights
+        weights = ((-2, own.two_before), (1, own.after), (2, own.two_after))
         others = ((self._in_episode(row, distance), weight) for distance, weight in weights)
         length = row.length + sum(one.length * weight for one, weight in others if one)
         if before := self._in_episode(row, -1):
-            asked = _ASKED_BEFORE if before.traits & QUESTION else 0
-            length += before.length * (_BEFORE + asked)
+            asked = own.asked_before if before.traits & QUESTION else 0
+            length += before.length * (own.before + asked)
         return length
 
     @property
     def _mean_wide_length(self) -> float:
         """About the mean of them."""
-        asked = _ASKED_BEFORE * self._asking / max(self._said, 1)
-        around = 1 + _BEFORE + _TWO_BEFORE + _AFTER + _TWO_AFTER + asked
+        own = self.weights
+        asked = own.asked_before * self._asking / max(self._said, 1)
+        around = 1 + own.before + own.two_before + own.after + own.two_after + asked
         return max(around * self._length / max(self._said, 1), 1.0)
 
     @property
@@ -229,7 +227,7 @@ def rank_messages(
     told = [_among(one, logged) for one in terms]
     with_episodes = _with_episodes(passages, scores, _episode_scores(passages, said, told, labels))
     likely = heapq.nlargest(looked_at(most), with_episodes)
-    return sorted((_cued(score, passages.rows[i], query) for score, i in likely), key=best_first)
+    return sorted((_cued(passages, score, i, query) for score, i in likely), key=best_first)
 
 
 def _without(occurrences: Mapping[int, int], ids: set[int]) -> Mapping[int, int]:
@@ -245,9 +243,10 @@ def _with_episodes(
 ) -> Iterator[tuple[float, int]]:
     """Each passage that was said, with the score of its episode in its own."""
     rows, episode_of = passages.rows, passages.episode_of
-    own = 1 / ((max(scores.values()) or 1.0) * (1 + _EPISODE_WEIGHT))
+    weight = passages.weights.episode
+    own = 1 / ((max(scores.values()) or 1.0) * (1 + weight))
     best_episode = max(episodes.values(), default=0.0) or 1.0
-    shared = _EPISODE_WEIGHT / (best_episode * (1 + _EPISODE_WEIGHT))
+    shared = weight / (best_episode * (1 + weight))
     for passage_id, score in scores.items():
         if rows[passage_id].speaker:
             of_episode = episodes.get(episode_of[passage_id], 0.0)
@@ -258,8 +257,10 @@ def _is_wanted(row: PassageRow, sources: set[int], query: Query) -> bool:
     return row.source in sources and query.is_within(row.at)
 
 
-def _cued(score: float, row: PassageRow, query: Query) -> Ranked:
-    return Ranked(score * query.cues.factor(row.traits, row.at, row.speaker), row)
+def _cued(passages: Passages, score: float, passage_id: int, query: Query) -> Ranked:
+    row = passages.rows[passage_id]
+    factor = query.cues.factor(passages.weights, row.traits, row.at, row.speaker)
+    return Ranked(score * factor, row)
 
 
 def rank_entries(
@@ -267,16 +268,16 @@ def rank_entries(
 ) -> list[Ranked]:
     """The entries of the event log that match, best first; of equals the newest."""
     rows, mean, logged = passages.rows, passages.mean_entry_length, passages.entry_ids
-    scores: dict[int, float] = defaultdict(float)
+    own, scores = passages.weights, defaultdict[int, float](float)
     for occurrences in terms:
         found = _among(occurrences, logged)
         weight = _idf(len(found), len(logged))
         for passage_id, count in found.items():
             length = rows[passage_id].length
-            scores[passage_id] += weight * _saturated(count, length / mean, _K1, _B)
+            scores[passage_id] += weight * _saturated(count, length / mean, own.k1, own.b)
     best = max(scores.values(), default=1.0) or 1.0
     found_rows = (
-        _cued(score / best, rows[i], query)
+        _cued(passages, score / best, i, query)
         for i, score in scores.items()
         if query.is_of(rows[i].about.rpartition(" ")[0]) and query.is_within(rows[i].at)
     )
@@ -287,7 +288,7 @@ def _wide_scores(passages: Passages, terms: Sequence[Mapping[int, int]]) -> dict
     rows, damped = passages.rows, passages.damped
     scores: dict[int, float] = defaultdict(float)
     for occurrences in terms:
-        idf = _idf(len(occurrences), passages.said) * (_K1 + 1)
+        idf = _idf(len(occurrences), passages.said) * (passages.weights.k1 + 1)
         for passage_id, count in _widened(passages, occurrences).items():
             damping = damped.get(passage_id) or passages.damping(rows[passage_id])
             scores[passage_id] += idf * count / (count + damping)
@@ -311,13 +312,13 @@ def _episode_scores(
     labels: Mapping[str, int],
 ) -> dict[Episode, float]:
     sizes, mean = passages.episodes, passages.mean_episode_size
-    scores: dict[Episode, float] = defaultdict(float)
+    own, scores = passages.weights, defaultdict[Episode, float](float)
     for in_messages, in_entries in zip(said, told, strict=True):
         counts = _by_episode(passages, in_messages, in_entries, labels)
         weight = _idf(len(counts), len(sizes))
         for episode, count in counts.items():
             relative = sizes[episode] / mean
-            scores[episode] += weight * _saturated(count, relative, _EPISODE_K1, _EPISODE_B)
+            scores[episode] += weight * _saturated(count, relative, own.episode_k1, own.episode_b)
     return scores
 
 
@@ -330,7 +331,7 @@ def _by_episode(
         counts[episode_of[passage_id]] += count
     for passage_id, count in told.items():
         for episode in passages.told_by(passages.rows[passage_id], labels):
-            counts[episode] += _TOLD_WEIGHT * count
+            counts[episode] += passages.weights.told * count
     return counts
 
 

@@ -54,6 +54,7 @@ ORDER = [
     "history_files",
     "memory_file",
     "rendering",
+    "search_weights",
     "search_cues",
     "search_query",
     "search_sources",
