@@ -1,6 +1,6 @@
 """How much of what was said is found again, by what, in how many tokens and how long.
 
-    NANOMEM_LOCOMO=locomo.json python benchmarks/recall.py [--results DIR] [--check]
+    NANOMEM_LOCOMO=locomo.json python benchmarks/recall.py [--results DIR] [--check] [--ideas]
 
 Six months-long dialogues of two people are said in a session each and consolidated day by day
 with the summaries that come with the data. Then each question with resolvable evidence is
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recall_data import ADVERSARIAL, Dialogue, Question, load
+from recall_ideas import ideas_table
 from recall_methods import METHODS, OURS, Method
 
 from langchain_nanomem import MemoryStore, TokenCounter
@@ -236,6 +237,7 @@ def main() -> None:
     """Run, and print or write it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--results", type=Path, help="write recall.md there")
+    parser.add_argument("--ideas", action="store_true", help="try each idea too: takes minutes")
     parser.add_argument("--check", action="store_true", help="print the targets")
     options = parser.parse_args()
     path = os.environ.get("NANOMEM_LOCOMO")
@@ -244,15 +246,28 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         rows, prompts, together = _run(Path(path), Path(place))
+        ideas = _ideas(Path(path), Path(place) / "ideas") if options.ideas else ""
     parts = [_INTRODUCTION, table(rows), _PROMPTS, prompt_table(prompts), _POOLED, *together]
     print("\n".join([table(rows), "", prompt_table(prompts), "", *together]))
     if options.check:
         for holds, what in checks(rows, prompts):
             print(f"{'holds' if holds else 'FAILS':6} {what}")
     if options.results:
-        note = options.results / "recall-note.md"
-        told = f"\n{note.read_text(encoding='utf-8')}" if note.exists() else ""
-        (options.results / "recall.md").write_text("\n".join(parts) + "\n" + told, "utf-8")
+        if ideas:
+            (options.results / "recall-ideas.md").write_text(ideas, "utf-8")
+        parts += [_text(options.results / f"recall-{name}.md") for name in ("ideas", "note")]
+        (options.results / "recall.md").write_text("\n".join(parts), "utf-8")
+
+
+def _text(path: Path) -> str:
+    return f"\n{path.read_text(encoding='utf-8').rstrip()}\n" if path.exists() else ""
+
+
+def _ideas(path: Path, place: Path) -> str:
+    ready = [(one, one.ingest(place / one.name)) for one in load(path)]
+    text = f"{_IDEAS}\n{ideas_table(ready, place)}\n"
+    print(text)
+    return text
 
 
 def _run(path: Path, place: Path) -> tuple[list[Row], list[Prompted], list[str]]:
@@ -284,6 +299,13 @@ worth a factor otherwise, which suits dialogues of two people who are called by 
 """
 _PROMPTS = """
 ## In a prompt
+"""
+_IDEAS = """\
+## Ideas, one at a time
+
+Each is tried on top of the ranking as it is. "left out @10": the number of an idea (or not to
+follow it) is chosen on five dialogues and measured on the sixth, in turn; the rest of a row has
+the number that is best on all six. The ranking's own weights were found on these dialogues.
 """
 _POOLED = """
 ## All at once

