@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import MAXYEAR
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _ROLLED = re.compile(r"HISTORY-(\d{4})\.md")
 FileStates = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of each file: what changes whenever one of them does."""
@@ -24,6 +26,11 @@ class _Piece(NamedTuple):
 
     entry: HistoryEntry
     lines: str
+
+    @property
+    def year(self) -> int:
+        """When it happened; without a time in the year that never ends."""
+        return self.entry.at.year if self.entry.at else MAXYEAR
 
 
 class HistoryFiles:
@@ -93,14 +100,17 @@ class HistoryFiles:
             OSError: One could not be written; each entry is where it was, or in both places.
         """
         with self._locked():
-            head, pieces = self._pieces()
-            goes = [one for one in pieces if one.entry.at and one.entry.at.year < before_year]
-            for year in sorted({one.entry.at.year for one in goes if one.entry.at}):
-                self._add(year, [one for one in goes if one.entry.at and one.entry.at.year == year])
+            head, pieces = _pieces(self.path)
+            goes: dict[int, list[_Piece]] = {}
+            for one in pieces:
+                if one.year < before_year:
+                    goes.setdefault(one.year, []).append(one)
+            for year, some in sorted(goes.items()):
+                self._add(year, some)
             if goes:
-                kept = [one for one in pieces if one not in goes]
-                self._replace([head, *(one.lines for one in kept)])
-        return len(goes)
+                kept = [one.lines for one in pieces if one.year >= before_year]
+                _replace(self.path, [head, *kept])
+        return sum(map(len, goes.values()))
 
     def without_source(self, key: str) -> int:
         """Take out the entries that tell of a session; gives their number.
@@ -112,37 +122,40 @@ class HistoryFiles:
         count = 0
         with self._locked():
             for path in [*self.rolled(), self.path]:
-                head, pieces = HistoryFiles(path, self._locked)._pieces()  # noqa: SLF001 - of ours
+                head, pieces = _pieces(path)
                 kept = [one for one in pieces if session_of(one.entry) != key]
                 if len(kept) < len(pieces):
-                    HistoryFiles(path, self._locked)._replace([head, *(one.lines for one in kept)])
+                    _replace(path, [head, *(one.lines for one in kept)])
                     count += len(pieces) - len(kept)
         return count
 
-    def _pieces(self) -> tuple[str, list[_Piece]]:
-        """What stands before the first entry, and each entry with its lines."""
-        content = read_or_empty(self.path)
-        entries = history_log.read_entries(self.path, content)
-        lines = content.decode("utf-8", "ignore").splitlines(keepends=True)
-        starts = [entry.line_number - 1 for entry in entries]
-        head = "".join(lines[: starts[0]]) if starts else "".join(lines)
-        spans = pairwise([*starts, len(lines)])
-        texts = ["".join(lines[start:end]) for start, end in spans]
-        return head, [_Piece(*one) for one in zip(entries, texts, strict=True)]
-
     def _add(self, year: int, pieces: Sequence[_Piece]) -> None:
         path = self.path.with_name(f"HISTORY-{year:04}.md")
-        known = read_or_empty(path).decode()
+        head, before = _pieces(path)
+        known = {one.lines.strip() for one in before}
         added = [one.lines for one in pieces if one.lines.strip() not in known]
-        files.replace_file(path, _joined([known, *added]).encode())
-
-    def _replace(self, parts: Iterable[str]) -> None:
-        files.replace_file(self.path, _joined(parts).encode())
+        _replace(path, [head, *(one.lines for one in before), *added])
 
 
 def session_of(entry: HistoryEntry) -> str:
     """The session that an entry tells of; "" where it names none."""
     return (entry.source or "").rpartition(" ")[0]
+
+
+def _pieces(path: Path) -> tuple[str, list[_Piece]]:
+    """What stands before the first entry of a file, and each entry with its lines."""
+    content = read_or_empty(path)
+    entries = history_log.read_entries(path, content)
+    lines = _LINE.findall(content.decode("utf-8", "ignore"))
+    starts = [entry.line_number - 1 for entry in entries]
+    head = "".join(lines[: starts[0]]) if starts else "".join(lines)
+    spans = pairwise([*starts, len(lines)])
+    texts = ["".join(lines[start:end]) for start, end in spans]
+    return head, [_Piece(*one) for one in zip(entries, texts, strict=True)]
+
+
+def _replace(path: Path, parts: Iterable[str]) -> None:
+    files.replace_file(path, _joined(parts).encode())
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -223,6 +223,22 @@ def test_the_log_is_rolled_by_year(memory, tmp_path):
     }
 
 
+def test_no_entry_passes_for_a_part_of_another(tmp_path):
+    """What begins as another does is an entry of its own; odd line ends part none."""
+    store = MemoryStore(tmp_path)
+    store.append_history("the start", at=datetime(2020, 1, 1, tzinfo=UTC))
+    log = store.history_path
+    hand = "[2020-05-05 10:00] by hand\u2028and more\r\nof it\r\n\r\n[2026-05-05 10:00] now\r\n"
+    log.write_bytes(log.read_bytes() + b"\n" + hand.encode())
+    store.roll_history(2025)
+    log.write_bytes(b"[2020-05-05 10:00] by\n\n" + log.read_bytes())
+    before = sorted(entry.text for entry in store.history_entries())
+    assert before == ["by", "by hand\u2028and more\nof it", "now", "the start"]
+    assert store.roll_history(2025) == 1
+    assert sorted(entry.text for entry in store.history_entries()) == before
+    assert log.read_text().strip() == "[2026-05-05 10:00] now"
+
+
 def test_an_entry_is_appended_once_whatever_was_rolled(tmp_path):
     """Its id is known in the files of earlier years, too."""
     store = MemoryStore(tmp_path)
