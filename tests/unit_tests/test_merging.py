@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,11 +12,18 @@ from langchain_nanomem.merging import merge_lines
 LINE = st.sampled_from(["", "# A", "# B", "- a", "- b", "- c", "- d", "  ", "é😀"]) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=5
 )
-TEXT = st.lists(LINE, max_size=8).map("\n".join)
+ODD = st.sampled_from(["\x1e", "\u2028- a", "- a\x0b", "\x85"])
+TEXT = st.lists(LINE | ODD, max_size=8).map("\n".join)
+
+
+def lines_of(text):
+    """As editors see them: what `str.splitlines` takes for an end besides is part of a line."""
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def filled(text):
-    return {line for line in text.splitlines() if line.strip()}
+    return {line for line in lines_of(text) if line.strip()}
 
 
 @given(TEXT, TEXT, TEXT)
@@ -28,9 +37,9 @@ def test_the_person_wins(base, theirs, ours):
 @given(TEXT, TEXT, TEXT)
 def test_nothing_else_changes(base, theirs, ours):
     """What the model wrote and nobody removed stays, in its order; nothing is made up."""
-    merged = merge_lines(base, theirs, ours).splitlines()
+    merged = lines_of(merge_lines(base, theirs, ours))
     removed = filled(base) - filled(theirs)
-    kept = [line for line in ours.splitlines() if line.strip() and line not in removed]
+    kept = [line for line in lines_of(ours) if line.strip() and line not in removed]
     rest = iter(merged)
     assert all(line in rest for line in kept)
     assert {line for line in merged if line.strip()} <= filled(ours) | filled(theirs)
@@ -39,7 +48,7 @@ def test_nothing_else_changes(base, theirs, ours):
 @given(TEXT, TEXT)
 def test_no_edit_leaves_the_model_s_text(base, ours):
     """Without an edit of a person the model's lines come out as they are."""
-    assert merge_lines(base, base, ours).splitlines() == ours.splitlines()
+    assert lines_of(merge_lines(base, base, ours)) == lines_of(ours)
 
 
 @given(TEXT, TEXT)
