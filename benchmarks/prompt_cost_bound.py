@@ -25,7 +25,7 @@ from prompt_cost_approaches import MEMORY_SHARE, SYSTEM, Setting
 from prompt_cost_conversations import Talk, dialogues
 from prompt_cost_models import COUNTER, ENTRY_TOKENS
 from prompt_cost_report import CHEAP, CHEAP_REUSED, OUTPUT_PRICES, cost_at, peers, totals
-from prompt_cost_run import CACHED_PRICE, Measured
+from prompt_cost_run import Measured, priced
 
 from langchain_nanomem import MemoryStore, SessionManager, create_search_memory_tool
 from langchain_nanomem.memory import fence_memory
@@ -76,7 +76,7 @@ class Paid:
 
     def cost(self, output_price: float) -> float:
         """In uncached tokens of input."""
-        return self.uncached + CACHED_PRICE * self.cached + output_price * self.written
+        return priced(self.cached, self.uncached, self.written, output_price)
 
 
 class Policy(NamedTuple):

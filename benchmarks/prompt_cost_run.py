@@ -30,6 +30,11 @@ _ASKED_WORDS = 12
 _PASSAGE_CHARACTERS = 400
 
 
+def priced(cached: int, uncached: int, written: int, output_price: float) -> float:
+    """What tokens cost, in uncached tokens of input."""
+    return uncached + CACHED_PRICE * cached + output_price * written
+
+
 @dataclass
 class Measured:
     """What one run took. Tokens, unless its name says otherwise."""
@@ -68,7 +73,7 @@ class Measured:
         """In uncached tokens of input."""
         cached = self.prompts - self.uncached + self.summary_cached
         uncached = self.uncached + self.summary_input - self.summary_cached
-        return uncached + CACHED_PRICE * cached + output_price * self.summary_output
+        return priced(cached, uncached, self.summary_output, output_price)
 
     def as_json(self) -> dict[str, Any]:
         """Its fields."""

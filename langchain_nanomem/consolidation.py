@@ -148,6 +148,8 @@ class MemoryConsolidator:
     """What a consolidation brings the prompt down to, if it can, where no policy is given."""
     counter: Callable[[Sequence[BaseMessage]], int]
     """Counts messages."""
+    recall: Recall
+    """Shows in a prompt what was said earlier, where that is asked for."""
 
     def __init__(  # noqa: PLR0913 - all but the first three are options with a default
         self,
@@ -211,7 +213,7 @@ class MemoryConsolidator:
         self._limits = RoundLimits(max_failures, max_rounds)
         self._on_consolidated = on_consolidated
         self._texts = self.counter if isinstance(self.counter, TokenCounter) else TokenCounter()
-        self._recall = Recall(self._searched, recall_tokens, self._texts)
+        self.recall = Recall(self._searched, recall_tokens, self._texts)
         self._by_budget: dict[int, Self] = {}
         self._busy = Busy()
         self._behind = DeferredWork()
@@ -401,18 +403,6 @@ class MemoryConsolidator:
                 the memory is shortened until there is. None: always.
         """
         return self._meter.memory.block(scope, fits)
-
-    def with_recalled(
-        self, messages: list[BaseMessage], scope: Scope, fits: Callable[[list[BaseMessage]], bool]
-    ) -> list[BaseMessage]:
-        """A prompt with what was recalled for its last user message, if that is to be shown.
-
-        Args:
-            messages: The prompt.
-            scope: Whose past is searched.
-            fits: Tells whether there is room for a prompt.
-        """
-        return self._recall.shown(messages, scope, fits)
 
     def scope_of(self, config: RunnableConfig) -> Scope:
         """Whose memory a run uses.

@@ -109,11 +109,8 @@ def erase_session(sessions: SessionManager, store: MemoryStore, key: str) -> Era
     present = [one["key"] for one in sessions.list_sessions() if one["key"] == key]
     archived = [key] if is_archived else []
     samples = list(_samples(sessions, present, archived))
-    for one in present:
-        sessions.delete(one)
-    if is_archived:
-        sessions.delete_archived(key)
     if present or archived:
+        sessions.delete(key)
         sessions.journal.forget(key)
     entries = store.forget_session(key)
     notes = []

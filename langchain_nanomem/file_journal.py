@@ -184,23 +184,23 @@ class FileJournal(Journal):
         return True
 
     def _delete(self, key: str) -> bool:
-        with self.lock(key):
-            path = self.path(key)
-            if not path.exists() and not path.is_symlink():
-                return False
-            self._forget_index(key)
-            try:
-                self._bury(key, path)
-            except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-                    raise
-                path.unlink()  # who deletes on a full disk wants room; the note takes of it
-                self._bury(key, path)
-            path.unlink(missing_ok=True)
-            temporary_of(path).unlink(missing_ok=True)
-            self._files.removed(key)
-            sync_directory(path.parent)
-            forget_session(self.workspace, path.stem)
+        """`delete` of what is not in the archive. The caller holds the lock."""
+        path = self.path(key)
+        if not path.exists() and not path.is_symlink():
+            return False
+        self._forget_index(key)
+        try:
+            self._bury(key, path)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            path.unlink()  # who deletes on a full disk wants room; the note takes of it
+            self._bury(key, path)
+        path.unlink(missing_ok=True)
+        temporary_of(path).unlink(missing_ok=True)
+        self._files.removed(key)
+        sync_directory(path.parent)
+        forget_session(self.workspace, path.stem)
         return True
 
     @override

@@ -11,7 +11,7 @@ from langchain_nanomem import files, history_log
 from langchain_nanomem.history_log import HistoryEntry, read_or_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -67,7 +67,11 @@ class HistoryFiles:
             with self._locked():
                 content = read_or_empty(self.path)
         current = history_log.read_entries(self.path, content)
-        earlier = [e for path in self.rolled() for e in _read(path)]
+        earlier = [
+            entry
+            for path in self.rolled()
+            for entry in history_log.read_entries(path, read_or_empty(path))
+        ]
         if not earlier:
             return current
         known = set(map(_identity, earlier))  # a crash may have left some in both
@@ -123,7 +127,7 @@ class HistoryFiles:
         with self._locked():
             for path in [*self.rolled(), self.path]:
                 head, pieces = _pieces(path)
-                kept = [one for one in pieces if session_of(one.entry) != key]
+                kept = [one for one in pieces if history_log.session_of(one.entry.source) != key]
                 if len(kept) < len(pieces):
                     _replace(path, [head, *(one.lines for one in kept)])
                     count += len(pieces) - len(kept)
@@ -135,11 +139,6 @@ class HistoryFiles:
         known = {one.lines.strip() for one in before}
         added = [one.lines for one in pieces if one.lines.strip() not in known]
         _replace(path, [head, *(one.lines for one in before), *added])
-
-
-def session_of(entry: HistoryEntry) -> str:
-    """The session that an entry tells of; "" where it names none."""
-    return (entry.source or "").rpartition(" ")[0]
 
 
 def _pieces(path: Path) -> tuple[str, list[_Piece]]:
@@ -161,10 +160,6 @@ def _replace(path: Path, parts: Iterable[str]) -> None:
 def _joined(parts: Iterable[str]) -> str:
     """Parts of a log, each on lines of its own, with a blank line between them."""
     return "\n".join(part.rstrip() + "\n" for part in parts if part.strip())
-
-
-def _read(path: Path) -> Iterator[HistoryEntry]:
-    yield from history_log.read_entries(path, read_or_empty(path))
 
 
 def _identity(entry: HistoryEntry) -> tuple[str, ...]:

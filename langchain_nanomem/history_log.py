@@ -103,6 +103,11 @@ def format_entry(entry: HistoryEntry) -> str:
     return "\n".join([f"{entry.stamp} {first}", *indented, comment, ""])
 
 
+def session_of(source: str | None) -> str:
+    """The session that an entry of such a source as ``cli:user 0-24`` tells of; "" for none."""
+    return (source or "").rpartition(" ")[0]
+
+
 def parse_entries(text: str) -> Iterator[HistoryEntry]:
     """The entries of a history log, in the order of the file. A person's edits never raise."""
     at: datetime | None = None
@@ -321,4 +326,5 @@ __all__ = [
     "parse_entries",
     "read_entries",
     "read_or_empty",
+    "session_of",
 ]

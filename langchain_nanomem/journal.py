@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
 Record = dict[str, Any]
 
 

@@ -87,8 +87,8 @@ class SessionManager:
         self.journal = workspace if isinstance(workspace, Journal) else FileJournal(workspace)
         self.redaction = redaction
         self.off_the_record = off_the_record
-        self._redact = redaction.withhold if redaction and redaction.sessions else None
-        self.elements = Elements(redact=self._redact)
+        redact = redaction.withhold if redaction and redaction.sessions else None
+        self.elements = Elements(redact=redact)
         self.turns = Turns()
         self.derived = OrderedDict()
         self._max_cached = max_cached_sessions
@@ -428,12 +428,15 @@ class SessionManager:
 
     def _redact_new(self, session: Session) -> None:
         """Have the session's new messages as they may be written."""
-        for place in range(session._saved, len(session.messages) if self._redact else 0):
+        if self.elements.redact is None:
+            return
+        for place in range(session._saved, len(session.messages)):
             if isinstance(session.messages[place], dict):
                 session.messages[place] = self._redacted(session.messages[place])
 
     def _redacted(self, record: Record) -> Record:
-        return record if self._redact is None else redacted_record(record, self._redact)
+        redact = self.elements.redact
+        return record if redact is None else redacted_record(record, redact)
 
     def _message_lines(self, records: SessionRecords, fresh: Sequence[Record]) -> list[Record]:
         checked = [_checked(records, place, record) for place, record in enumerate(fresh)]

@@ -52,12 +52,11 @@ def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
     """
     sections, end = _sections(text), "\n" if text.endswith("\n") else ""
     left: list[str] = []
-    while count(kept := _joined(sections) + end) > max_tokens:
+    while (over := count(kept := _joined(sections) + end) - max_tokens) > 0:
         holding = [lines for lines in sections if any(map(_is_fact, lines))]
         if sum(_is_fact(line) for lines in holding for line in lines) <= 1:
             return _cut(kept, left, max_tokens, count)
         largest = max(holding, key=lambda lines: count("\n".join(lines)))
-        over = count(kept) - max_tokens
         for place in [place for place, line in enumerate(largest) if _is_fact(line)]:
             over -= count(largest[place]) + 1
             left.append(largest[place].strip())

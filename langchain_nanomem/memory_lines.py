@@ -47,9 +47,9 @@ def without_repeats(text: str) -> str:
 
 def lines_left(before: str, after: str) -> list[str]:
     """The lines of a memory that say something which stands in no line of another one."""
-    kept = set(map(what_it_says, after.splitlines()))
+    kept = {"", *map(what_it_says, after.splitlines())}
     lines = dict.fromkeys(line.strip() for line in before.splitlines())
-    return [one for one in lines if not HEADING.match(one) and what_it_says(one) not in {*kept, ""}]
+    return [one for one in lines if not HEADING.match(one) and what_it_says(one) not in kept]
 
 
 def what_it_says(line: str) -> str:

@@ -7,14 +7,40 @@ from typing import TYPE_CHECKING
 from langchain_nanomem.rendering import render_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from langchain_nanomem.memory import MemoryStore
     from langchain_nanomem.search_index import SearchHit
     from langchain_nanomem.tokens import TokenCounter
 
 _HIT_CHARACTERS = 600
 _LEAD_CHARACTERS = 120
 _LOG_SHARE = 0.4
+
+
+def found_text(  # noqa: PLR0913 - what is searched, and how much of it is given
+    store: MemoryStore,
+    query: str,
+    limit: int,
+    max_tokens: int,
+    counter: TokenCounter,
+    *,
+    left_out: Collection[str] = (),
+) -> str:
+    """What is found in the log, and what was said, as `passages_text` gives it.
+
+    Args:
+        store: Whose past is searched.
+        query: What for.
+        limit: How many passages of either are given at most.
+        max_tokens: How long the text may be.
+        counter: Counts it.
+        left_out: Messages that are not to be given.
+    """
+    logged = store.search_history(query, limit=limit, kinds=["logged"])
+    said = store.search_history(query, limit=limit + len(left_out), kinds=["said"])
+    others = [hit for hit in said if hit.text not in left_out][:limit]
+    return passages_text(query, logged, others, max_tokens, counter)
 
 
 def passages_text(

@@ -227,7 +227,7 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
         self.consolidator.note_sent(conversation.key)
         fitted = _fitted(system, window, room, count)
         has_room = lambda some: count(some) <= room  # noqa: E731
-        return unnamed(self.consolidator.with_recalled(fitted, conversation.scope, has_room))
+        return unnamed(self.consolidator.recall.shown(fitted, conversation.scope, has_room))
 
 
 @contextlib.contextmanager

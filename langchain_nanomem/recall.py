@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.memory import fence
-from langchain_nanomem.passages import passages_text
+from langchain_nanomem.passages import found_text
 from langchain_nanomem.rendering import content_text, render_words
 from langchain_nanomem.window import is_user
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.memory import MemoryStore
     from langchain_nanomem.scopes import Scope
-    from langchain_nanomem.search_index import SearchHit
     from langchain_nanomem.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -62,8 +61,10 @@ class Recall:
             scope: Whose past is searched.
             fits: Tells whether there is room for a prompt.
         """
+        if not self._max_tokens:
+            return messages
         asked = [place for place, message in enumerate(messages) if is_user(message)]
-        if not self._max_tokens or not asked:
+        if not asked:
             return messages
         text = self._found(content_text(messages[asked[-1]].content), messages, scope)
         recalled = HumanMessage(fence(_TAG, _PREAMBLE, text))
@@ -74,13 +75,10 @@ class Recall:
         """The passages that are not in the prompt anyway, as a text; "" for none."""
         query = asked[:_QUERY_CHARACTERS]
         present = {render_words(message) for message in messages}
+        room = self._max_tokens - self._counter.count_text(fence(_TAG, _PREAMBLE, "-"))
         try:
             store = self._store_of(scope)
-            logged = store.search_history(query, limit=_MOST_HITS, kinds=["logged"])
-            said = store.search_history(query, limit=_MOST_HITS + len(present), kinds=["said"])
+            return found_text(store, query, _MOST_HITS, room, self._counter, left_out=present)
         except (OSError, NanomemError, sqlite3.Error) as error:
             logger.warning("nothing is recalled: %s", error)
             return ""
-        other: list[SearchHit] = [hit for hit in said if hit.text not in present][:_MOST_HITS]
-        room = self._max_tokens - self._counter.count_text(fence(_TAG, _PREAMBLE, "-"))
-        return passages_text(query, logged, other, room, self._counter)

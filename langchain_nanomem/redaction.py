@@ -111,7 +111,7 @@ class Redaction:
             A hash. It changes with the settings and with detect-secrets' version. Of a function
             it knows the name alone.
         """
-        found_by = version("detect-secrets") if "secret" in self._built_in() else ""
+        found_by = _version("detect-secrets") if "secret" in self._built_in() else ""
         settings = {
             "kinds": dict(self.kinds),
             "custom": {kind: _identity(own) for kind, own in self.custom.items()},
@@ -193,6 +193,12 @@ class Redaction:
         return re.compile(
             rf"\[(?:(?:{kinds})(?::[0-9a-f]{{8}})?|withheld: (?:{kinds})|REDACTED_(?:{upper}))\]"
         )
+
+
+@functools.cache
+def _version(library: str) -> str:
+    """Its metadata are files, and a search asks for the fingerprint."""
+    return version(library)
 
 
 def _check(kinds: Mapping[str, Strategy], custom: Mapping[str, Any], default: Strategy) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,7 +97,7 @@ def apply_retention(
         older = None if rule.max_version_age is None else now - rule.max_version_age
         if older is not None or rule.max_versions is not None:
             removed += len(store.prune_versions(keep=rule.max_versions, older_than=older))
-    return Retained(done.archived, done.deleted, done.skipped, rolled, removed)
+    return replace(done, rolled_entries=rolled, removed_versions=removed)
 
 
 def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.history_log import session_of
 from langchain_nanomem.search_nearness import fused
 from langchain_nanomem.search_places import search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
@@ -261,7 +262,7 @@ class SearchIndex:
 
     def _session_of(self, row: PassageRow) -> str | None:
         if row.id in self._passages.entry_ids:
-            return row.about.rpartition(" ")[0] or None
+            return session_of(row.about) or None
         return self._names[row.source]
 
     def _hit(

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from langchain_nanomem.history_log import session_of
 from langchain_nanomem.search_cues import QUESTION
 from langchain_nanomem.search_weights import WEIGHTS
 
@@ -279,7 +280,7 @@ def rank_entries(
     found_rows = (
         _cued(passages, score / best, i, query)
         for i, score in scores.items()
-        if query.is_of(rows[i].about.rpartition(" ")[0]) and query.is_within(rows[i].at)
+        if query.is_of(session_of(rows[i].about)) and query.is_within(rows[i].at)
     )
     return sorted(found_rows, key=best_first)
 

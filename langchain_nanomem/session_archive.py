@@ -14,12 +14,15 @@ from typing_extensions import override
 
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.files import file_stem, make_directory, read_bytes, replace_file
-from langchain_nanomem.journal import Archive, ArchivedSession, JournalState
+from langchain_nanomem.journal import Archive, ArchivedSession
 from langchain_nanomem.memory_journal import BytesReader, Content
 from langchain_nanomem.session import parse_timestamp, utc_now
+from langchain_nanomem.session_files import states_in
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from langchain_nanomem.journal import JournalState
 
 _ENDING = ".jsonl.gz"
 _PREFIX = "+archive/"
@@ -97,14 +100,8 @@ class SessionArchive(Archive):
 
     @override
     def states(self) -> dict[str, JournalState]:
-        found = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(_ENDING) and not entry.is_symlink():
-                    stat = entry.stat()
-                    state = JournalState(stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                    found[_PREFIX + entry.name.removesuffix(_ENDING)] = state
-        return found
+        states = states_in(self.directory, _ENDING)
+        return {_PREFIX + stem: state for stem, state in states.items()}
 
     @override
     def reader(self, key: str) -> BytesReader:

@@ -62,18 +62,7 @@ class SessionFiles:
 
     def states(self) -> dict[str, JournalState]:
         """The state of each file, by its name without the ending."""
-        try:
-            with os.scandir(self.directory) as found:
-                return {
-                    entry.name.removesuffix(_ENDING): JournalState(
-                        stat.st_ino, stat.st_size, stat.st_mtime_ns
-                    )
-                    for entry in found
-                    if entry.name.endswith(_ENDING) and not entry.name.startswith(".")
-                    if (stat := _stat(entry)) is not None
-                }
-        except FileNotFoundError:
-            return {}
+        return states_in(self.directory, _ENDING)
 
     def key_of(self, stem: str) -> str | None:
         """The key of a file that `states` has named; None where it is gone."""
@@ -115,6 +104,26 @@ class SessionFiles:
             return path
         except OSError:  # a read-only place: it is read where it lies
             return legacy
+
+
+def states_in(directory: Path, ending: str) -> dict[str, JournalState]:
+    """The state of each regular file of a directory with this ending, by its name without it.
+
+    There are none where there is no directory. Files that are hidden, or gone meanwhile, are
+    left out.
+    """
+    try:
+        with os.scandir(directory) as found:
+            return {
+                entry.name.removesuffix(ending): JournalState(
+                    stat.st_ino, stat.st_size, stat.st_mtime_ns
+                )
+                for entry in found
+                if entry.name.endswith(ending) and not entry.name.startswith(".")
+                if (stat := _stat(entry)) is not None
+            }
+    except FileNotFoundError:
+        return {}
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:

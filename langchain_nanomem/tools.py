@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from langchain_core.runnables import RunnableConfig  # noqa: TC002 - the tool's schema is read from it
 from langchain_core.tools import BaseTool, StructuredTool
 
-from langchain_nanomem.passages import passages_text
+from langchain_nanomem.passages import found_text
 from langchain_nanomem.scoped_memory import ScopedMemory
 from langchain_nanomem.search_sources import SEARCH_TOOL
 from langchain_nanomem.tokens import TokenCounter
@@ -85,7 +85,5 @@ class _Past:
     def search(self, query: str, config: RunnableConfig, limit: int) -> str:
         """What is found, as a text for a model; a sentence that says so where nothing is."""
         store = self._memory.store(config)
-        logged = store.search_history(query, limit=limit, kinds=["logged"])
-        said = store.search_history(query, limit=limit, kinds=["said"])
-        found = passages_text(query, logged, said, self._max_tokens, self._counter)
+        found = found_text(store, query, limit, self._max_tokens, self._counter)
         return found or f"Nothing that was said or logged contains {query!r}."

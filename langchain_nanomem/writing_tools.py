@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_core.runnables import RunnableConfig  # noqa: TC002 - the tool's schema is read from it
@@ -12,10 +11,12 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langchain_nanomem.errors import RedactionError
 from langchain_nanomem.memory_lines import bare, lines_about, with_fact, with_line
 from langchain_nanomem.scoped_memory import ScopedMemory
+from langchain_nanomem.session import utc_now
 from langchain_nanomem.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
@@ -64,7 +65,7 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
     if max_memory_tokens < 1:
         raise ValueError(f"max_memory_tokens must be 1 or more, not {max_memory_tokens}")
     whose = ScopedMemory(memory, sessions, scope_of)
-    notes = _Notes(max_memory_tokens, token_counter or TokenCounter(), now or _utc_now)
+    notes = _Notes(max_memory_tokens, token_counter or TokenCounter(), now or utc_now)
 
     def remember(fact: str, config: RunnableConfig, replaces: str = "") -> str:  # noqa: D417 - the model sees no config
         """Put a lasting fact into the memory of all conversations, or correct one.
@@ -199,7 +200,3 @@ def _refusing(work: Callable[[], str]) -> str:
         return work()
     except RedactionError as error:
         return f"Nothing is remembered: {error}"
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
