@@ -25,6 +25,7 @@ from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
+from langchain_nanomem.records import MESSAGES
 from langchain_nanomem.removal import RemovingSaver, run_mark
 from langchain_nanomem.session import utc_now
 
@@ -239,11 +240,12 @@ class NanomemSaver(RemovingSaver):
                 return
             known = records.writes_at(namespace, checkpoint_id)
             writer = ElementWriter(self._elements, records)
+            in_turn = self._is_in_turn(records, namespace, checkpoint_id)
             new = [
                 [
                     index,
                     channel,
-                    writer.encode_write(namespace, channel, value),
+                    writer.encode_write(namespace, channel, value, in_turn=in_turn),
                 ]
                 for place, (channel, value) in enumerate(writes)
                 if (index := WRITES_IDX_MAP.get(channel, place)) < 0
@@ -262,6 +264,21 @@ class NanomemSaver(RemovingSaver):
                     record["run"] = run_mark(run)
                 self.sessions.commit(records, [*writer.new, record], durable=False)
                 writer.written()
+
+    def _is_in_turn(self, records: SessionRecords, namespace: str, checkpoint_id: str) -> bool:
+        """Whether what is said at a checkpoint comes after all that was said before it.
+
+        LangGraph puts checkpoints in the background, and on a busy machine what a task wrote
+        can come before the checkpoint at which it ran, which has what was said before. A delta
+        channel's checkpoints have nothing of the kind: there the writes are the conversation.
+        """
+        there = records.checkpoints.get("", {})
+        if namespace or checkpoint_id in there or not there:
+            return True
+        newest = records.checkpoint("", records.newest[""])
+        value = records.value("", MESSAGES, newest["versions"].get(MESSAGES)) or {}
+        metadata = self._elements.decode(newest["metadata"], records)
+        return "snapshot" in value or MESSAGES in metadata.get("counters_since_delta_snapshot", ())
 
     def _is_late(self, records: SessionRecords, *checkpoint_ids: str | None) -> bool:
         """Whether one of these was made before its thread was deleted, or follows such a one.

@@ -78,16 +78,27 @@ class ElementWriter:
         """
         return self._encode(namespace, channel, value, (namespace, channel))
 
-    def encode_write(self, namespace: str, channel: str, value: Any) -> Encoded:
+    def encode_write(
+        self, namespace: str, channel: str, value: Any, *, in_turn: bool = True
+    ) -> Encoded:
         """What a task has written to a channel, encoded.
+
+        Args:
+            namespace: Whose channel it is.
+            channel: The channel.
+            value: What was written.
+            in_turn: Whether all that was said before it is in the file. If not, its messages
+                are stored apart; they stand in lines once a checkpoint that has them is put.
 
         Raises:
             ValueError: It can't be serialized; names the channel, and the part of the value.
         """
-        return self._encode(namespace, channel, value, _NOWHERE)
+        return self._encode(namespace, channel, value, _NOWHERE, in_turn=in_turn)
 
-    def _encode(self, namespace: str, channel: str, value: Any, place: Channel) -> Encoded:
-        conversation = namespace == "" and channel in _CONVERSATION
+    def _encode(
+        self, namespace: str, channel: str, value: Any, place: Channel, *, in_turn: bool = True
+    ) -> Encoded:
+        conversation = in_turn and namespace == "" and channel in _CONVERSATION
         try:
             encoded = self.encode(value, conversation=conversation, channel=place)
             return {"ref": self._shared(value, encoded)} if _is_large(encoded) else encoded
