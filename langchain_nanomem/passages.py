@@ -85,7 +85,7 @@ def _excerpt(text: str, query: str) -> str:
     if len(text) <= _HIT_CHARACTERS:
         return text
     folded = text.casefold()
-    words = sorted(set(query.casefold().replace('"', " ").split()), key=len, reverse=True)
+    words = sorted(dict.fromkeys(query.casefold().replace('"', " ").split()), key=len, reverse=True)
     at = next((place for word in words if (place := folded.find(word)) >= 0), 0)
     start = max(min(at - _LEAD_CHARACTERS, len(text) - _HIT_CHARACTERS), 0)
     part = text[start : start + _HIT_CHARACTERS]
