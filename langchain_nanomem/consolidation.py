@@ -553,7 +553,7 @@ class MemoryConsolidator:
             around,
             budget_tokens=self.budget_tokens,
             planner=self._planner,
-            reuses_prompt=self._reuse_prompt,
+            in_place=self._in_place(),
         )
         return self.policy.thresholds(situation)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from langchain_nanomem.planning import Plan, Planner
 
 _FIRST_WORDS = 40
+_DATES_TOKENS = 100
+"""What the days of a range take, about."""
 _INTRODUCTION = """\
 This is no message of the user; it comes from the program. The conversation above, up to here, \
 is about to leave your context window. The current memory is the one in the system prompt."""
@@ -92,6 +94,13 @@ class InPlace:
         sent = [*system, *shown, self._question(plan)]
         tokens = self._meter.counter(sent) + self._meter.count_tools(around.tools)
         return plan._replace(sent=sent, tools=around.tools) if tokens <= self._most else None
+
+    @property
+    def room_tokens(self) -> int:
+        """What the prompt in front of the question may have, about."""
+        parts = (_INTRODUCTION, self._instructions, self._planner.limit_text(""), JSON_FORM)
+        asked = self._meter.counter([HumanMessage("\n\n".join(parts))])
+        return self._most - asked - _DATES_TOKENS
 
     def ask(self, model: BaseChatModel, plan: Plan) -> Generator[Call, Reply, Answer | None]:
         """Ask; None where the model gave no such answer, and is to be asked in the usual way."""

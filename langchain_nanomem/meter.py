@@ -13,6 +13,7 @@ from langchain_nanomem.window import Window, is_user, message_shape, pick_bounda
 
 if TYPE_CHECKING:
     from langchain_nanomem.conversation import Conversation
+    from langchain_nanomem.in_place import InPlace
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_view import MemoryView
     from langchain_nanomem.planning import Planner
@@ -140,10 +141,11 @@ class MeasuredSituation:
         *,
         budget_tokens: int,
         planner: Planner,
-        reuses_prompt: bool,
+        in_place: InPlace | None,
     ) -> None:
         self.budget_tokens = budget_tokens
-        self.reuses_prompt = reuses_prompt
+        self.reuses_prompt = in_place is not None
+        self._in_place = in_place
         self._meter, self._conversation, self._around = meter, conversation, around
         self._planner = planner
 
@@ -181,8 +183,9 @@ class MeasuredSituation:
     @cached_property
     def range_tokens(self) -> int:
         """How much of the conversation, about, one call of the consolidating model can read."""
-        if self.reuses_prompt:
-            return self.budget_tokens
+        if self._in_place is not None:
+            around = self.fixed_tokens + self.memory_tokens
+            return max(self._in_place.room_tokens - around, 0)
         most = self._planner.most_shown_tokens - self.memory_tokens
         stamped = self.live_tokens + _STAMP_TOKENS * len(self._live)
         return max(most, 0) * self.live_tokens // max(stamped, 1)

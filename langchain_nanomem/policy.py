@@ -149,7 +149,10 @@ class CostAwarePolicy:
         growth = situation.live_tokens / max(situation.live_calls, 1)
         turn = situation.live_tokens / max(situation.live_turns, 1)
         best = self._cheapest_distance(situation, growth)
-        kept, distance = self._within(room, min(best, situation.range_tokens), turn)
+        # A turn over the trigger goes too, and what goes ends with a turn.
+        ahead = min(2 * turn, situation.range_tokens / 5)
+        once = max(situation.range_tokens - ahead, 0)
+        kept, distance = self._within(room, min(best, once), turn)
         trigger = min(around + kept + distance, situation.budget_tokens)
         reason = (
             f"cost-aware: at {growth:.0f} tokens a call, {best:.0f} tokens between consolidations "

@@ -203,3 +203,17 @@ async def test_a_long_conversation_is_kept_whole(tmp_path, chat, call):
     assert said == [word for n in range(30) for word in (f"q{n}", f"a{n}")]
     assert all(COUNTER(prompt) <= 1_500 for prompt in chat.prompts)
     assert "no message of the user" not in str(memory.history("t").messages)
+
+
+@pytest.mark.parametrize("window", [2_400, 2_800, 3_600])
+async def test_the_cheapest_prompt_has_room_for_the_question(tmp_path, chat, call, window):
+    """A cost-aware consolidation begins while its range and the question fit: one call each."""
+    policy = CostAwarePolicy(keep_tokens=100, mean_tokens=500)
+    memory, model = opened(tmp_path, context_window_tokens=window, policy=policy)
+    graph = graph_of("node", memory, chat)
+    for number in range(60):
+        said = [HumanMessage(f"q{number}{LONG}")]
+        await call(graph, "invoke", {"messages": said}, CONFIG)
+    asked = [str(messages[-1].content) for messages in model.prompts]
+    assert len(asked) > 3
+    assert [text[:40] for text in asked if not text.startswith("This is no message of")] == []
