@@ -121,7 +121,11 @@ class NanomemSaver(RemovingSaver):
 
     def _has(self, records: SessionRecords, place: Place, wanted: dict[str, Any]) -> bool:
         metadata = self._metadata(records, place)
-        return all(metadata.get(name) == value for name, value in wanted.items())
+        written = self._elements.clean_fields(wanted, _TOLD)
+        return all(
+            metadata.get(name) == value or metadata.get(shown) == clean
+            for (name, value), (shown, clean) in zip(wanted.items(), written.items(), strict=True)
+        )
 
     def _tuple(
         self,
@@ -211,8 +215,10 @@ class NanomemSaver(RemovingSaver):
                     "ns": namespace,
                     "id": checkpoint["id"],
                     "parent": parent,
-                    "checkpoint": writer.encode(rest),
-                    "metadata": writer.encode(get_checkpoint_metadata(config, metadata)),
+                    "checkpoint": writer.encode_told(rest, _TOLD),
+                    "metadata": writer.encode_told(
+                        dict(get_checkpoint_metadata(config, metadata)), _TOLD
+                    ),
                     "versions": dict(checkpoint["channel_versions"]),
                     "values": _kept_values(records, namespace, checkpoint)
                     | _encode_values(writer, namespace, checkpoint, new_versions),
@@ -313,6 +319,10 @@ class NanomemSaver(RemovingSaver):
 
 
 _STORED_APART = frozenset({"channel_values", "channel_versions", "id"})
+_TOLD = frozenset(
+    {"v", "ts", "versions_seen", "updated_channels", "source", "step", "parents", "run_id"}
+)
+"""What LangGraph itself tells of a checkpoint; the rest is a program's own."""
 _EMPTY: Encoded = {"empty": True}
 
 

@@ -8,17 +8,18 @@ from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langchain_nanomem.codec import encode_fields, is_whole, said_at, stamped
+from langchain_nanomem.folded import POINTER
 from langchain_nanomem.images import image_of
 from langchain_nanomem.live_lists import LiveList
 from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
 from langchain_nanomem.ranges import Ranges
 from langchain_nanomem.records import MESSAGES, SessionRecords
-from langchain_nanomem.redacted_records import redacted_record
+from langchain_nanomem.redacted_records import free_name
 from langchain_nanomem.values import dump_record, is_plain, to_json
 from langchain_nanomem.working_set import Channel, Seen, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from langchain_nanomem.elements import Elements
     from langchain_nanomem.images import Image
@@ -100,7 +101,9 @@ class ElementWriter:
     ) -> Encoded:
         conversation = in_turn and namespace == "" and channel in _CONVERSATION
         try:
-            encoded = self.encode(value, conversation=conversation, channel=place)
+            if channel != POINTER:  # a message's id, which stays
+                value = self._cleaned(value, conversation, place)
+            encoded = self._encoded(value, conversation, place)
             return {"ref": self._shared(value, encoded)} if _is_large(encoded) else encoded
         except Exception as error:
             raise ValueError(
@@ -120,6 +123,29 @@ class ElementWriter:
                 are to stand in the file as message lines.
             channel: Whose value it is, where it is one's.
         """
+        return self._encoded(self._cleaned(value, conversation, channel), conversation, channel)
+
+    def encode_told(self, fields: dict[str, Any], kept: Container[str]) -> Encoded:
+        """What is told of a checkpoint; what LangGraph says by the names `kept` stays."""
+        return self._encoded(self._elements.clean_fields(fields, kept), False, _NOWHERE)  # noqa: FBT003
+
+    def _cleaned(self, value: Any, conversation: bool, channel: Channel) -> Any:  # noqa: FBT001 - passed through
+        """`value` as it may be written; of what is stored in parts, each is cleaned by itself."""
+        if self._elements.redact is None or self._is_parted(value, conversation, channel):
+            return value
+        return self._elements.clean(value)
+
+    def _is_parted(self, value: Any, conversation: bool, channel: Channel) -> bool:  # noqa: FBT001 - passed through
+        """Whether a value is stored as elements that are found again as the program has them."""
+        kind = type(value)
+        if isinstance(value, BaseMessage) or kind is _DeltaSnapshot:
+            return True
+        if kind is list:
+            return self._worth_sharing(value, conversation, channel)
+        is_dict = kind is dict and self._elements.readable
+        return is_dict and _is_input(value, conversation=conversation)
+
+    def _encoded(self, value: Any, conversation: bool, channel: Channel) -> Encoded:  # noqa: FBT001 - passed through
         kind = type(value)
         if kind is list and self._worth_sharing(value, conversation, channel):
             return {"list": self._list(value, conversation, channel)}
@@ -146,10 +172,15 @@ class ElementWriter:
 
     def _items(self, value: dict[str, Any], conversation: bool) -> dict[str, Encoded]:  # noqa: FBT001 - passed through
         """The items of a graph's input, or of the like; its messages are the conversation."""
-        return {
-            name: self.encode(item, conversation=conversation and name == MESSAGES)
-            for name, item in value.items()
-        }
+        items: dict[str, Encoded] = {}
+        for name, item in value.items():
+            said = conversation and name == MESSAGES
+            parted = self._is_parted(item, said, _NOWHERE)
+            told = {name: None if parted else item}
+            ((shown, clean),) = self._elements.clean_fields(told, {POINTER}).items()
+            encoded = self._encoded(item if parted else clean, said, _NOWHERE)
+            items[free_name(shown, items)] = encoded
+        return items
 
     # --- lists ---
 
@@ -210,12 +241,20 @@ class ElementWriter:
         image = image_of(value)
         line = conversation and self._is_line(value)
         if image is None:
-            return Numbered(self._loose(value, line, base), None)
-        number = self._known(value, image, line, base)
+            return Numbered(self._loose(self._elements.clean(value), line, base), None)
+        number = self._at_hand(value, image, line, base)
         if number is None:
-            number = self._store(value, image, line)
+            number = self._of_clean(self._elements.clean(value), line)
             self._see(Seen(value, image, number))
         return Numbered(number, image)
+
+    def _of_clean(self, value: Any, line: bool) -> int:  # noqa: FBT001 - passed through
+        """The number of an element as it may be written: what is in the file is so, too."""
+        image = image_of(value)
+        if image is None:
+            return self._loose(value, line, None)
+        number = self._known(value, image, line)
+        return self._store(value, image, line) if number is None else number
 
     def _is_line(self, value: Any) -> bool:
         """Whether it is a message that stands in a line, if it is of the conversation.
@@ -226,13 +265,15 @@ class ElementWriter:
             return False
         return self._elements.readable or value.id is not None
 
-    def _known(self, value: Any, image: Image, line: bool, base: LiveList | None) -> int | None:  # noqa: FBT001
-        """The number of an element that is there already, and stands where it has to."""
+    def _at_hand(self, value: Any, image: Image, line: bool, base: LiveList | None) -> int | None:  # noqa: FBT001
+        """The number of an element that the program has still, and that stands where it has to."""
         for seen in self._seen_before(value):
             if (not line or self._stands_in_line(seen.number)) and seen.image.equals(image):
                 return seen.number
-        if base is not None and (number := base.find(value, image)) is not None:
-            return number
+        return None if base is None else base.find(value, image)
+
+    def _known(self, value: Any, image: Image, line: bool) -> int | None:  # noqa: FBT001
+        """The number of an element that is in the file already, as it is written."""
         number = self._number_of_id(getattr(value, "id", None))
         stored = None if number is None else self._elements.image(number, self._records)
         if stored and stored.equals(image):
@@ -269,7 +310,7 @@ class ElementWriter:
             return self._opaque(value, line)
         if not isinstance(value, BaseMessage):
             return {"_type": "element", "json": image.content}
-        record = self._readable(image.cls, image.content, {})
+        record = _readable(image.cls, image.content, {})
         if record is None:
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
@@ -313,7 +354,7 @@ class ElementWriter:
     def _loose_element(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         if not isinstance(value, BaseMessage):
             return {"_type": "element", **self._elements.dumps(value)}
-        record = self._readable(type(value), value.__dict__, value.__pydantic_extra__ or {})
+        record = _readable(type(value), value.__dict__, value.__pydantic_extra__ or {})
         try:
             has_objects = record is None or _OBJECT in dump_record(record)
         except ValueError:  # an artifact that only the serializer can store
@@ -321,12 +362,6 @@ class ElementWriter:
         if record is None or (has_objects and self._elements.own_objects):
             return self._opaque(value, line and value.id is not None)
         return record if line else {"_type": "element", "message": record}
-
-    def _readable(
-        self, cls: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any]
-    ) -> Record | None:
-        record, redact = _readable(cls, fields, extra), self._elements.redact
-        return record if redact is None or record is None else redacted_record(record, redact)
 
     def _opaque(self, value: Any, line: bool) -> Record:  # noqa: FBT001 - passed through
         encoded = self._elements.dumps(value)

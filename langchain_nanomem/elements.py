@@ -17,11 +17,12 @@ from langchain_nanomem.collector import paused
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
+from langchain_nanomem.redacted_records import redacted_fields, redacted_value
 from langchain_nanomem.values import copy_record, dump_record, from_json, to_json
 from langchain_nanomem.working_set import LiveNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -42,8 +43,8 @@ class Elements:
 
     Args:
         serde: The serializer; LangGraph's own by default.
-        redact: What the texts of messages go through before they are written as JSON; None:
-            they are written as they are.
+        redact: What the texts of values go through before the serializer gets to see them;
+            None: they are written as they are.
     """
 
     def __init__(
@@ -56,6 +57,16 @@ class Elements:
         self.readable = type(self.serde) is JsonPlusSerializer
         self.own_objects = self.serde is not BaseCheckpointSaver.serde
         """Whether the serializer is to see all objects, since it may allow only some."""
+
+    def clean(self, value: Any) -> Any:
+        """`value` as it may be written."""
+        return value if self.redact is None else redacted_value(value, self.redact)
+
+    def clean_fields(self, fields: Mapping[str, Any], kept: Container[str]) -> dict[str, Any]:
+        """Fields as they may be written; those of the names `kept` stay."""
+        if self.redact is None:
+            return dict(fields)
+        return redacted_fields(fields, self.redact, kept)
 
     # --- reading: always fresh objects, that the caller may change ---
 

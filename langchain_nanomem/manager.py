@@ -56,9 +56,8 @@ class SessionManager:
     Args:
         workspace: A directory, or a `Journal`.
         redaction: What must not be in what is made of the sessions (memory, log, index); and,
-            where its ``sessions`` says so, not in the messages that are written from now on.
-            What a graph's state has beside messages, and values that only a serializer can
-            write, are not looked at.
+            where its ``sessions`` says so, not in what is written of them from now on: see
+            `Redaction`.
         off_the_record: Whether nothing of any of these sessions gets into memory, log and
             search; see `keep_off_the_record` for one of them.
         max_cached_sessions: How many sessions are kept in memory though nobody holds them.

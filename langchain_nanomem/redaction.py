@@ -41,6 +41,14 @@ class Redaction:
     writes ``[email:1a2b3c4d]``, the same for the same text, so that facts can still be joined;
     ``block`` lets nothing be written. What was replaced once is never changed again.
 
+    With ``sessions`` a session's file is redacted too: its messages, and all that a graph keeps
+    of its state, inputs, writes, interrupts and settings, in whatever form it was given; what
+    is blocked is withheld there by lines. The run itself goes on with what it was given; what
+    is read from the file again has the marks. Looked at are texts in plain data, messages,
+    models and dataclasses, and whole numbers among a tool call's arguments. Not looked at are
+    bytes and objects of other classes, which only a serializer can write, and what ties things
+    together: ids, roles and times of messages, ids of tool calls, names of nodes and channels.
+
     Args:
         kinds: What is looked for, and what is done with it: ``"email"``, ``"credit_card"``,
             ``"ip"``, ``"mac_address"``, ``"url"``, ``"secret"``, or a name of ``custom``.

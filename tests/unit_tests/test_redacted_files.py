@@ -8,34 +8,10 @@ import logging
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
+from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
 from scripted import FREE, LONG, ScriptedChatModel, save_memory, texts
 
 from langchain_nanomem import MemoryState, MemoryStore, Nanomem, Redaction, RedactionError
-
-SECRETS = {
-    "aws": "AKIA" + "IOSFODNN7EXAMPLE",
-    "github": "ghp_" + "Ab1" * 12,
-    "openai": "sk-" + "proj-" + "aB3" * 16,
-    "slack": "xoxb-" + "123456789012-1234567890123-" + "aBcDeFgHiJkLmNoPqRsTuVwX",
-    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27uhbUJU1p1r",
-    "card": "4111 1111 " + "1111 1111",
-    "mail": "ada.lovelace@" + "example.org",
-    "own": "PATIENT-" + "00471",
-}
-TOLD = "; ".join(f"my {name} is {text}" for name, text in SECRETS.items())
-RULES = Redaction(custom={"patient": r"PATIENT-\d+"})
-
-
-def written(path, *, without=()):
-    """All bytes below a directory, but those of these parts of it."""
-    files = [one for one in path.rglob("*") if one.is_file()]
-    kept = [one for one in files if not {*without} & {*one.relative_to(path).parts}]
-    return b"\n".join(one.read_bytes() for one in kept)
-
-
-def leaks(content):
-    raw = content if isinstance(content, bytes) else content.encode()
-    return [name for name, text in SECRETS.items() if text.encode() in raw]
 
 
 def opened(path, *replies, redaction=RULES, **options):
@@ -86,7 +62,7 @@ async def test_no_secret_is_remembered(tmp_path, call, caplog, replies):
 
 async def test_no_secret_is_in_sessions_either_if_so_chosen(tmp_path, call):
     """Then no file has one: graph, chat history and a session of one's own."""
-    memory = opened(tmp_path, redaction=Redaction(RULES.kinds, RULES.custom, sessions=True))
+    memory = opened(tmp_path, redaction=EVERYWHERE)
     await say(memory, call)
     memory.history("h").add_messages([HumanMessage(TOLD, id="1"), AIMessage(TOLD)])
     memory.history("h").add_messages([HumanMessage(TOLD, id="1")])

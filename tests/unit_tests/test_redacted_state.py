@@ -1,0 +1,194 @@
+"""With `sessions=True` nothing sensitive is in a graph's file, in whatever form it came."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque, namedtuple
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, Overwrite, Send, interrupt
+from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
+from pydantic import SecretStr
+
+from langchain_nanomem import NanomemSaver, Redaction, SessionManager
+
+CONFIG = {"configurable": {"thread_id": "t"}}
+PASSWORD = "hunter" + "22"
+Pair = namedtuple("Pair", "key value")  # noqa: PYI024 - the serializer knows these too
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """What a program may have in its state."""
+
+    password: str
+    parts: tuple[str, ...] = (TOLD,)
+
+
+class State(MessagesState):
+    """Messages, and something else."""
+
+    notes: Annotated[Any, lambda _, new: new]
+
+
+VALUES = {
+    "text": TOLD,
+    "long text": TOLD * 9,
+    "dict": {"a": {TOLD: [TOLD, (TOLD, 1)]}},
+    "large dict": {"a": {TOLD: [TOLD, (TOLD, 1)]}, "b": "x" * 999},
+    "named": {"password": PASSWORD},
+    "list": [{"role": "user", "content": TOLD}],
+    "short list": [SECRETS["mail"]],
+    "long list": [TOLD, {"password": PASSWORD}, *range(99)],
+    "mixed list": [TOLD, AIMessage(TOLD), (TOLD,)],
+    "tuple": ("user", TOLD),
+    "named tuple": Pair(TOLD, TOLD),
+    "set": {TOLD, "other"},
+    "deque": deque([TOLD], 3),
+    "message": AIMessage(TOLD, additional_kwargs={TOLD: TOLD}, artifact={"a": Note(PASSWORD)}),
+    "messages by name": {SECRETS["mail"]: HumanMessage(TOLD), "password": PASSWORD},
+    "dataclass": Note(PASSWORD),
+    "document": Document(TOLD, metadata={TOLD: TOLD}),
+    "documents": [Document(TOLD, metadata={"password": PASSWORD})],
+    "secret": SecretStr(TOLD),
+}
+SAID = {
+    "dicts": [{"role": "user", "content": TOLD}],
+    "tuples": [("user", TOLD)],
+    "texts": [TOLD],
+    "text": TOLD,
+    "a dict": {"role": "user", "content": TOLD},
+    "a tuple": ("user", TOLD),
+    "a message": HumanMessage(TOLD),
+    "messages": [HumanMessage(TOLD), HumanMessage([{"type": "text", "text": TOLD}])],
+    "mixed": [HumanMessage(TOLD), ("user", TOLD), {"role": "user", "content": TOLD}],
+}
+
+
+def graph_of(path, *nodes, redaction=EVERYWHERE):
+    graph = StateGraph(State)
+    for before, node in zip((START, *nodes), nodes, strict=False):
+        graph.add_node(node.__name__, node)
+        graph.add_edge(before if before is START else before.__name__, node.__name__)
+    return graph.compile(checkpointer=NanomemSaver(SessionManager(path, redaction=redaction)))
+
+
+def answer(state):
+    return {"messages": [AIMessage(TOLD)]}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+async def test_what_a_graph_is_told(tmp_path, call, said):
+    """Its input is written without secrets, in all forms of messages; the graph gets it whole."""
+    graph = graph_of(tmp_path, answer)
+    state = await call(graph, "invoke", {"messages": said}, CONFIG)
+    assert leaks(str(state["messages"][0].content)) == list(SECRETS)
+    assert leaks(written(tmp_path)) == []
+    stored = graph_of(tmp_path, answer).get_state(CONFIG).values["messages"]
+    assert "my aws is [secret]" in str(stored[0].content)
+    assert len(stored) == len(state["messages"])
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+async def test_what_a_state_holds(tmp_path, call, value):
+    """Inputs, updates, writes, resumed answers, interrupts and what nodes are sent have none."""
+
+    def ask(state):
+        interrupt(value)
+        return {"notes": value, "messages": [AIMessage("a")]}
+
+    def spread(state):
+        return Command(update={"notes": value}, goto=Send("take", value))
+
+    def take(given):
+        return {"notes": Overwrite(value)}
+
+    graph = StateGraph(State)
+    for node in (ask, spread, take):
+        graph.add_node(node.__name__, node)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "spread")
+    saver = NanomemSaver(SessionManager(tmp_path, redaction=EVERYWHERE))
+    compiled = graph.compile(checkpointer=saver)
+    await call(compiled, "invoke", {"messages": ["hello"], "notes": value}, CONFIG)
+    await call(compiled, "invoke", Command(resume=value), CONFIG)
+    await call(compiled, "update_state", CONFIG, {"notes": value}, "take")
+    assert leaks(written(tmp_path), PASSWORD) == []
+    assert compiled.get_state(CONFIG).values.keys() == {"messages", "notes"}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_otherwise_all_is_stored_as_it_is(tmp_path, value):
+    """Without `sessions=True` every value comes back as it does without redaction."""
+    stored = []
+    for name, redaction in (("without", None), ("with", RULES)):
+        graph = graph_of(tmp_path / name, answer, redaction=redaction)
+        graph.invoke({"messages": [HumanMessage(TOLD, id="1")], "notes": value}, CONFIG)
+        values = graph_of(tmp_path / name, answer, redaction=redaction).get_state(CONFIG).values
+        assert values["messages"][0] == HumanMessage(TOLD, id="1")
+        stored.append(values["notes"])
+    assert stored[0] == stored[1]
+
+
+async def test_what_is_told_of_a_run(tmp_path, call):
+    """The settings that LangGraph notes with each checkpoint have no secrets; they still filter."""
+    graph = graph_of(tmp_path, answer)
+    told = {"api_key": PASSWORD, "mail": SECRETS["mail"], "kind": "web"}
+    config = {"configurable": {"thread_id": "t"} | told, "metadata": {"note": TOLD}}
+    await call(graph, "invoke", {"messages": ["hello"]}, config)
+    assert leaks(written(tmp_path), PASSWORD) == []
+    for one in ({"mail": SECRETS["mail"]}, {"kind": "web"}, {"api_key": PASSWORD}):
+        assert len(list(graph.checkpointer.list(CONFIG, filter=one))) == 3
+    assert not list(graph.checkpointer.list(CONFIG, filter={"mail": "other@" + "example.org"}))
+
+
+async def test_what_a_node_raises(tmp_path, call):
+    """The error that LangGraph notes of a node has no secrets."""
+
+    def fail(state):
+        raise RuntimeError(TOLD)
+
+    graph = graph_of(tmp_path, fail)
+    with pytest.raises(RuntimeError):
+        await call(graph, "invoke", {"messages": ["hello"]}, CONFIG)
+    assert "RuntimeError" in str(graph.checkpointer.get_tuple(CONFIG).pending_writes)
+    assert leaks(written(tmp_path)) == []
+
+
+async def test_ids_that_look_sensitive_stay(tmp_path, call):
+    """What LangGraph goes by is no text of anyone's: a run is resumed whatever is redacted."""
+
+    def ask(state):
+        return {"notes": interrupt("1234567")}
+
+    digits = Redaction({}, {"digits": r"[0-9a-f]{4,}"}, sessions=True)
+    graph = graph_of(tmp_path, ask, redaction=digits)
+    await call(graph, "invoke", {"messages": [HumanMessage("12345", id="12345")]}, CONFIG)
+    again = graph_of(tmp_path, ask, redaction=digits)
+    (waiting,) = again.get_state(CONFIG).interrupts
+    assert waiting.value == "[digits]"
+    state = await call(again, "invoke", Command(resume={waiting.id: "98765"}), CONFIG)
+    assert [one.id for one in state["messages"]] == ["12345"]
+    assert state["notes"] == "98765"
+    assert len(list(again.checkpointer.list(CONFIG))) == 3
+
+
+def test_different_texts_of_one_mark_stay_apart(tmp_path):
+    """Names that are redacted to the same stay two."""
+
+    class Told(TypedDict):
+        by_mail: dict[str, int]
+
+    redaction = Redaction({"email": "redact"}, sessions=True)
+    graph = StateGraph(Told)
+    graph.add_node("pass", lambda _: {})
+    graph.add_edge(START, "pass")
+    saver = NanomemSaver(SessionManager(tmp_path, redaction=redaction))
+    compiled = graph.compile(checkpointer=saver)
+    compiled.invoke({"by_mail": {"a@" + "b.com": 1, "c@" + "d.com": 2}}, CONFIG)
+    stored = compiled.get_state(CONFIG).values["by_mail"]
+    assert stored == {"[REDACTED_EMAIL]": 1, "[REDACTED_EMAIL] (2)": 2}
