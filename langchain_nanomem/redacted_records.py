@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import Record
 
-_RECORD_KEPT = frozenset({"_type", "_class", "id", "role", "timestamp", "tool_call_id"})
+_RECORD_KEPT = frozenset({"_type", "_class", "id", "role", "tool_call_id"})
 _MESSAGE_KEPT = frozenset({"id", "role", "type", "status", "tool_call_id"})
 _CALLS = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "_calls")
 _REFERENCES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
