@@ -426,9 +426,10 @@ class SessionManager:
                 del self._recent[key]
 
     def _redact_new(self, session: Session) -> None:
-        """Have the session's new messages as they may be written."""
+        """Have the session's new messages, and its metadata, as they may be written."""
         if self.elements.redact is None:
             return
+        session.metadata = self.elements.clean(session.metadata)
         for place in range(session._saved, len(session.messages)):
             if isinstance(session.messages[place], dict):
                 session.messages[place] = self._redacted(session.messages[place])

@@ -49,6 +49,11 @@ class Redaction:
     bytes and objects of other classes, which only a serializer can write, and what ties things
     together: ids, roles and times of messages, ids of tool calls, names of nodes and channels.
 
+    A session's key (its ``thread_id`` or ``session_id``) and a user's id are never redacted:
+    they name files and directories, and stand in the log and the index, so that an entry finds
+    its session and `Nanomem.erase` finds all of it. Choose ones that tell nothing, such as a
+    number, instead of an address.
+
     Args:
         kinds: What is looked for, and what is done with it: ``"email"``, ``"credit_card"``,
             ``"ip"``, ``"mac_address"``, ``"url"``, ``"secret"``, or a name of ``custom``.

@@ -124,9 +124,10 @@ def _message_passage(record: dict[str, Any], place: int, last: Last, cleaner: Cl
     message = _without_searches(decode(record))
     if message is None or message.type == "system":
         return Passage(place, _episode(place, at, last), 0, at, "", "", "", [], [])
-    speaker = valid_unicode(speaker_of(message))
+    speaker = cleaner.clean(valid_unicode(speaker_of(message)))
+    name = cleaner.clean(valid_unicode(message.name or ""))
     text = cleaner.clean(valid_unicode(render_words(message)))[:_MOST_CHARACTERS]
-    terms = [*terms_of(message.name or ""), *terms_of(text)]
+    terms = [*terms_of(name), *terms_of(text)]
     episode, traits = _episode(place, at, last), traits_of(text)
     return Passage(place, episode, traits, at, speaker, text, "", terms, _date_terms(said_at))
 

@@ -6,12 +6,19 @@ import asyncio
 import logging
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, ChatMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
 from scripted import FREE, LONG, ScriptedChatModel, save_memory, texts
 
-from langchain_nanomem import MemoryState, MemoryStore, Nanomem, Redaction, RedactionError
+from langchain_nanomem import (
+    MemoryState,
+    MemoryStore,
+    Nanomem,
+    Redaction,
+    RedactionError,
+    SessionManager,
+)
 
 
 def opened(path, *replies, redaction=RULES, **options):
@@ -120,6 +127,48 @@ def test_an_index_of_other_rules_is_made_anew(tmp_path):
     assert memory.memory.search_history("00471") == []
     memory.close()
     assert leaks(written(tmp_path / ".search")) == []
+
+
+async def test_who_said_it_is_redacted_too(tmp_path, call):
+    """A name that is an address is in no byte of memory, log and index; it is found by the rest."""
+    memory = opened(tmp_path)
+    graph = graph_of(memory)
+    for name in (SECRETS["mail"], SECRETS["own"], "Ada"):
+        said = [HumanMessage(f"I like tea. {LONG}", name=name)]
+        await call(graph, "invoke", {"messages": said}, {"configurable": {"thread_id": "t"}})
+    memory.history("h").add_messages([ChatMessage("I like tea.", role=SECRETS["mail"])])
+    speakers = {hit.speaker for hit in memory.memory.search_history("like tea")}
+    assert speakers >= {"ada.lovelace@****.org", "[patient]", "Ada"}
+    assert memory.memory.search_history("00471") == []
+    memory.close()
+    assert leaks(written(tmp_path, without=["sessions"])) == []
+
+
+def test_a_key_stays_usable(tmp_path):
+    """What is logged of a session leads to it, whatever its key is: keys are not redacted."""
+    memory = opened(tmp_path)
+    key = "mail:" + SECRETS["mail"]
+    memory.history(key).add_messages([HumanMessage("I like tea."), AIMessage("Noted.")] * 2)
+    memory.consolidator.compact(memory.sessions.get_or_create(key))
+    logged = memory.memory.search_history("github", session_id=key, kinds=["logged"])
+    assert [hit.session_id for hit in logged] == [key]
+    erased = memory.erase(session_id=key)
+    assert (erased.sessions, erased.log_entries) == ([key], 1)
+
+
+def test_what_a_program_keeps_with_a_session(tmp_path):
+    """Its metadata are redacted where sessions are; otherwise they are as they were set."""
+    told = {"password": "hunter" + "22", "note": {TOLD: [TOLD, (TOLD, 1)]}, "n": 1}
+    for redaction, name in ((RULES, "plain"), (EVERYWHERE, "redacted")):
+        sessions = SessionManager(tmp_path / name, redaction=redaction)
+        session = sessions.get_or_create("s")
+        session.metadata |= told
+        sessions.save(session)
+        sessions.save(session)
+    assert session.metadata["password"] == "[secret]"
+    assert SessionManager(tmp_path / "plain").get_or_create("s").metadata == told
+    assert SessionManager(tmp_path / "redacted").get_or_create("s").metadata == session.metadata
+    assert leaks(written(tmp_path / "redacted"), told["password"]) == []
 
 
 def test_a_version_from_before_is_restored_without_secrets(tmp_path):
