@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import threading
 from collections import deque, namedtuple
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Overwrite, Send, interrupt
 from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
@@ -192,3 +195,76 @@ def test_different_texts_of_one_mark_stay_apart(tmp_path):
     compiled.invoke({"by_mail": {"a@" + "b.com": 1, "c@" + "d.com": 2}}, CONFIG)
     stored = compiled.get_state(CONFIG).values["by_mail"]
     assert stored == {"[REDACTED_EMAIL]": 1, "[REDACTED_EMAIL] (2)": 2}
+
+
+def lines_of(path):
+    """What each message line of the thread says, by its id."""
+    (file,) = (path / "sessions").glob("t.jsonl")
+    records = map(json.loads, file.read_text().splitlines())
+    return [record["id"] for record in records if "_type" not in record]
+
+
+def put(saver, config, messages, step):
+    checkpoint = empty_checkpoint() | {
+        "channel_values": {"messages": messages},
+        "channel_versions": {"messages": step},
+    }
+    metadata = {"source": "loop", "step": step, "parents": {}}
+    return saver.put(config, checkpoint, metadata, {"messages": step})
+
+
+@pytest.mark.parametrize("extra", [{}, {"artifact": (TOLD, 1)}], ids=["plain", "tagged"])
+def test_a_message_is_written_once_by_savers_opened_again(tmp_path, extra):
+    """A program that has its messages whole and puts them by another saver adds no line."""
+    messages = [HumanMessage(TOLD, id="1"), ToolMessage(TOLD, tool_call_id="c", id="2", **extra)]
+    config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    first = NanomemSaver(SessionManager(tmp_path, redaction=EVERYWHERE))
+    for step, saver in enumerate(
+        [first, NanomemSaver(SessionManager(tmp_path, redaction=EVERYWHERE)), first], start=1
+    ):
+        config = put(saver, config, messages, step)
+        messages = [*messages, HumanMessage(TOLD, id=f"of step {step}")]
+        saver.put_writes(config, [("messages", messages[-1:])], f"task {step}")
+    assert lines_of(tmp_path) == ["1", "2", "of step 1", "of step 2", "of step 3"]
+    assert leaks(written(tmp_path)) == []
+
+
+async def test_a_message_is_written_once_while_others_read(tmp_path, call):
+    """Readers, of this saver and of another, make a running graph write nothing twice."""
+    other = graph_of(tmp_path, answer)
+
+    def look(state):
+        for one in (graph, other):
+            messages = one.get_state(CONFIG).values.get("messages", ())
+            assert leaks(str(messages)) == []
+        return {"messages": [AIMessage(TOLD)]}
+
+    def last(state):
+        return look(state)
+
+    graph = graph_of(tmp_path, look, answer, last)
+    for _ in range(3):
+        state = await call(graph, "invoke", {"messages": [("user", TOLD)]}, CONFIG)
+    assert lines_of(tmp_path) == [one.id for one in state["messages"]]
+
+
+def test_a_message_is_written_once_under_load(tmp_path):
+    """Threads that run, and threads that read meanwhile, write each message's line once."""
+    graphs = [graph_of(tmp_path, answer) for _ in range(2)]
+    over = threading.Event()
+
+    def read(graph):
+        while not over.is_set():
+            graph.get_state(CONFIG)
+
+    readers = [threading.Thread(target=read, args=(graph,)) for graph in graphs]
+    for reader in readers:
+        reader.start()
+    for turn in range(6):
+        graphs[turn % 2].invoke({"messages": [{"role": "user", "content": TOLD}]}, CONFIG)
+    over.set()
+    for reader in readers:
+        reader.join()
+    stored = graphs[0].get_state(CONFIG).values["messages"]
+    assert lines_of(tmp_path) == [one.id for one in stored]
+    assert len(stored) == 12
