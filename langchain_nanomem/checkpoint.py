@@ -121,7 +121,7 @@ class NanomemSaver(RemovingSaver):
 
     def _has(self, records: SessionRecords, place: Place, wanted: dict[str, Any]) -> bool:
         metadata = self._metadata(records, place)
-        written = self._elements.clean_fields(wanted, _TOLD)
+        written = self._elements.clean_fields(wanted, TOLD)
         return all(
             metadata.get(name) == value or metadata.get(shown) == clean
             for (name, value), (shown, clean) in zip(wanted.items(), written.items(), strict=True)
@@ -215,9 +215,9 @@ class NanomemSaver(RemovingSaver):
                     "ns": namespace,
                     "id": checkpoint["id"],
                     "parent": parent,
-                    "checkpoint": writer.encode_told(rest, _TOLD),
+                    "checkpoint": writer.encode_told(rest, TOLD),
                     "metadata": writer.encode_told(
-                        dict(get_checkpoint_metadata(config, metadata)), _TOLD
+                        dict(get_checkpoint_metadata(config, metadata)), TOLD
                     ),
                     "versions": dict(checkpoint["channel_versions"]),
                     "values": _kept_values(records, namespace, checkpoint)
@@ -307,7 +307,7 @@ class NanomemSaver(RemovingSaver):
         seen = checkpoint.get("versions_seen")
         is_plain_seen = isinstance(seen, dict) and all(type(one) is dict for one in seen.values())
         readable = self._elements.readable and is_plain_seen
-        return _STORED_APART | {"versions_seen"} if readable else _STORED_APART
+        return STORED_APART | {"versions_seen"} if readable else STORED_APART
 
     # --- the rest of the contract ---
 
@@ -318,8 +318,8 @@ class NanomemSaver(RemovingSaver):
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - it need only differ
 
 
-_STORED_APART = frozenset({"channel_values", "channel_versions", "id"})
-_TOLD = frozenset(
+STORED_APART = frozenset({"channel_values", "channel_versions", "id"})
+TOLD = frozenset(
     {"v", "ts", "versions_seen", "updated_channels", "source", "step", "parents", "run_id"}
 )
 """What LangGraph itself tells of a checkpoint; the rest is a program's own."""

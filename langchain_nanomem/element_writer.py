@@ -101,8 +101,8 @@ class ElementWriter:
     ) -> Encoded:
         conversation = in_turn and namespace == "" and channel in _CONVERSATION
         try:
-            if channel != POINTER:  # a message's id, which stays
-                value = self._cleaned(value, conversation, place)
+            if not self._is_parted(value, conversation, place):
+                value = self._elements.clean_channel(channel, value)
             encoded = self._encoded(value, conversation, place)
             return {"ref": self._shared(value, encoded)} if _is_large(encoded) else encoded
         except Exception as error:
@@ -123,22 +123,20 @@ class ElementWriter:
                 are to stand in the file as message lines.
             channel: Whose value it is, where it is one's.
         """
-        return self._encoded(self._cleaned(value, conversation, channel), conversation, channel)
+        if not self._is_parted(value, conversation, channel):
+            value = self._elements.clean(value)
+        return self._encoded(value, conversation, channel)
 
     def encode_told(self, fields: dict[str, Any], kept: Container[str]) -> Encoded:
         """What is told of a checkpoint; what LangGraph says by the names `kept` stays."""
         return self._encoded(self._elements.clean_fields(fields, kept), False, _NOWHERE)  # noqa: FBT003
 
-    def _cleaned(self, value: Any, conversation: bool, channel: Channel) -> Any:  # noqa: FBT001 - passed through
-        """`value` as it may be written; of what is stored in parts, each is cleaned by itself."""
-        if self._elements.redact is None or self._is_parted(value, conversation, channel):
-            return value
-        return self._elements.clean(value)
-
     def _is_parted(self, value: Any, conversation: bool, channel: Channel) -> bool:  # noqa: FBT001 - passed through
-        """Whether a value is stored as elements that are found again as the program has them."""
+        """Whether each part of a value is to be cleaned by itself, and found as it was before."""
         kind = type(value)
-        if isinstance(value, BaseMessage) or kind is _DeltaSnapshot:
+        if self._elements.redact is None or isinstance(value, BaseMessage):
+            return True
+        if kind is _DeltaSnapshot:
             return True
         if kind is list:
             return self._worth_sharing(value, conversation, channel)

@@ -15,6 +15,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langchain_nanomem.codec import decode, encode
 from langchain_nanomem.collector import paused
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.folded import POINTER
 from langchain_nanomem.images import image_of, image_of_record
 from langchain_nanomem.numbering import MESSAGE_TYPES, Encoded, digest
 from langchain_nanomem.redacted_records import redacted_fields, redacted_value
@@ -58,9 +59,13 @@ class Elements:
         self.own_objects = self.serde is not BaseCheckpointSaver.serde
         """Whether the serializer is to see all objects, since it may allow only some."""
 
-    def clean(self, value: Any) -> Any:
-        """`value` as it may be written."""
-        return value if self.redact is None else redacted_value(value, self.redact)
+    def clean(self, value: Any, name: str = "") -> Any:
+        """`value` as it may be written; `name` is what it stands behind, if that may tell."""
+        return value if self.redact is None else redacted_value(value, self.redact, name)
+
+    def clean_channel(self, channel: str, value: Any) -> Any:
+        """The value of a channel as it may be written; that of the pointer is a message's id."""
+        return value if channel == POINTER else self.clean(value, channel)
 
     def clean_fields(self, fields: Mapping[str, Any], kept: Container[str]) -> dict[str, Any]:
         """Fields as they may be written; those of the names `kept` stay."""

@@ -43,7 +43,8 @@ def import_checkpoints(
     that time travel works and an interrupt that waits is resumed. Every checkpoint is read
     back from the journal and compared in all its parts and their types. One is held in memory
     at a time, whatever the length of a thread. Values are read with the serializer of
-    `source` and written with that of `target`; nothing is changed in `source`.
+    `source` and written with that of `target`; nothing is changed in `source`. What the
+    redaction of `target` takes out of sessions is missing in the copy, and only that.
 
     Stopped at any point, it goes on when it is called again: what is there already is
     compared and kept, what the source has more is added. What stands in a thread of the same

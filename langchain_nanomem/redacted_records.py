@@ -32,7 +32,7 @@ _RECORD_KEPT = frozenset({"_type", "_class", "id", "role", "tool_call_id"})
 _MESSAGE_KEPT = frozenset({"id", "role", "type", "status", "tool_call_id"})
 _CALLS = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "_calls")
 _REFERENCES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id"})
-_ARGUMENTS = frozenset({"args", "arguments", "input"})
+_ARGUMENTS = frozenset({"args", "arguments"})
 _NEUTRAL = frozenset({"content", "role", "text", "type"})
 """Names that tell nothing of what is behind them."""
 _MOST_BITS = 1024
@@ -46,9 +46,18 @@ def redacted_record(record: Record, redact: Callable[[str], str]) -> Record:
     return _Redacting(redact, _call_ids(record)).fields(record, _RECORD_KEPT)
 
 
-def redacted_value(value: Any, redact: Callable[[str], str]) -> Any:
-    """A value whose texts went through `redact`, as far as anything is known of its parts."""
-    return _Redacting(redact).value(value)
+def redacted_value(value: Any, redact: Callable[[str], str], name: str = "") -> Any:
+    """A value whose texts went through `redact`, as far as anything is known of its parts.
+
+    Args:
+        value: The value.
+        redact: What they go through.
+        name: What it stands behind, where that may tell what it is.
+    """
+    redacting = _Redacting(redact)
+    if name and type(value) is str:
+        return redacting.named_text(name, value)
+    return redacting.value(value)
 
 
 def redacted_fields(
@@ -143,7 +152,8 @@ class _Redacting:
         """What stands behind a name."""
         if not isinstance(name, str):
             return self.value(item)
-        redacting = self._with_numbers() if name in _ARGUMENTS else self
+        is_of_call = name in _ARGUMENTS or (name == "input" and self._call_ids)
+        redacting = self._with_numbers() if is_of_call else self
         if isinstance(item, str) and not isinstance(item, Enum):
             return redacting.named_text(name, item)
         if type(item) is int:

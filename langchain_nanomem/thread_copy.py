@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from langchain_nanomem.checkpoint import NanomemSaver
+from langchain_nanomem.checkpoint import STORED_APART, TOLD, NanomemSaver
 from langchain_nanomem.errors import MigrationError, NanomemError
 from langchain_nanomem.exactness import are_among, checkpoint_difference, parent_of
 from langchain_nanomem.manager import SessionManager
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple, PendingWrite
 
+    from langchain_nanomem.elements import Elements
     from langchain_nanomem.migration_source import Source
 
     Progress = Callable[[str, int, int], None]
@@ -113,7 +114,7 @@ class ThreadCopy:
         checkpoint: Any = found.checkpoint
         if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _FIELDS:
             raise ValueError("it is no checkpoint of LangGraph")
-        return found
+        return _as_written(found, self._target.sessions.elements)
 
     def _put(self, place: Place, found: CheckpointTuple) -> None:
         parent = parent_of(found)
@@ -203,3 +204,20 @@ def _by_task(
     in_order = sorted(tasks, key=lambda task_id: (known.get(task_id, ""), task_id)) == list(tasks)
     for number, (task_id, written) in enumerate(tasks.items()):
         yield task_id, known.get(task_id, "") if in_order else f"{number:09}", written
+
+
+def _as_written(found: CheckpointTuple, elements: Elements) -> CheckpointTuple:
+    """A checkpoint without what the target's redaction takes out of it."""
+    if elements.redact is None:
+        return found
+    values = found.checkpoint["channel_values"]
+    clean: Any = elements.clean_fields(found.checkpoint, TOLD | STORED_APART)
+    clean["channel_values"] = {
+        name: elements.clean_channel(name, value) for name, value in values.items()
+    }
+    writes = [
+        (task, name, elements.clean_channel(name, value))
+        for task, name, value in found.pending_writes or ()
+    ]
+    metadata: Any = elements.clean_fields(found.metadata, TOLD)
+    return found._replace(checkpoint=clean, metadata=metadata, pending_writes=writes)

@@ -12,12 +12,13 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Overwrite, Send, interrupt
 from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
 from pydantic import SecretStr
 
-from langchain_nanomem import NanomemSaver, Redaction, SessionManager
+from langchain_nanomem import NanomemSaver, Redaction, SessionManager, import_checkpoints
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 PASSWORD = "hunter" + "22"
@@ -178,6 +179,44 @@ async def test_ids_that_look_sensitive_stay(tmp_path, call):
     assert [one.id for one in state["messages"]] == ["12345"]
     assert state["notes"] == "98765"
     assert len(list(again.checkpointer.list(CONFIG))) == 3
+
+
+async def test_a_channels_name_may_tell_what_it_holds(tmp_path, call):
+    """A text is looked at with the name of its channel, in the input and in the state."""
+
+    class Told(TypedDict):
+        password: str
+        last_consolidated_id: str
+
+    graph = StateGraph(Told)
+    graph.add_node("pass", lambda _: {"password": PASSWORD, "last_consolidated_id": "4711 " * 3})
+    graph.add_edge(START, "pass")
+    rules = Redaction({"secret": "mask"}, {"digits": r"\d{4}"}, sessions=True)
+    saver = NanomemSaver(SessionManager(tmp_path, redaction=rules))
+    compiled = graph.compile(checkpointer=saver)
+    await call(compiled, "invoke", {"password": PASSWORD}, CONFIG)
+    assert leaks(written(tmp_path), PASSWORD) == []
+    values = compiled.get_state(CONFIG).values
+    assert values == {"password": "[secret]", "last_consolidated_id": "4711 " * 3}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_threads_of_another_saver_are_redacted(tmp_path, said):
+    """What is imported is there without secrets, all else of it the same, and once."""
+    source = InMemorySaver()
+    graph = StateGraph(State)
+    graph.add_node("ask", lambda _: {"notes": interrupt(TOLD)})
+    graph.add_edge(START, "ask")
+    config = CONFIG | {"metadata": {"mail": SECRETS["mail"]}}
+    graph.compile(checkpointer=source).invoke({"messages": said, "notes": {TOLD: 1}}, config)
+    target = NanomemSaver(SessionManager(tmp_path, redaction=EVERYWHERE))
+    assert import_checkpoints(source, target) == (1, 2, 0)
+    assert leaks(written(tmp_path)) == []
+    assert import_checkpoints(source, target) == (1, 0, 2)
+    compiled = graph.compile(checkpointer=target)
+    assert "my aws is [secret]" in str(compiled.get_state(CONFIG).interrupts[0].value)
+    compiled.invoke(Command(resume="yes"), CONFIG)
+    assert compiled.get_state(CONFIG).values["notes"] == "yes"
 
 
 def test_different_texts_of_one_mark_stay_apart(tmp_path):
