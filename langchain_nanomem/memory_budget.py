@@ -13,7 +13,8 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_nanomem.answers import ask_memory, fenced_memory
 from langchain_nanomem.errors import ConsolidationError
-from langchain_nanomem.memory_lines import HEADING, bare, lines_left, without_repeats
+from langchain_nanomem.memory_outline import Piece, outline
+from langchain_nanomem.memory_repeats import lines_left, without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -42,7 +43,7 @@ class Kept(NamedTuple):
 
     text: str
     left: list[str]
-    """The lines that are not in it any more, as they were."""
+    """What is not in it any more."""
 
 
 def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
@@ -53,17 +54,18 @@ def crowd_out(text: str, max_tokens: int, count: Callable[[str], int]) -> Kept:
     sections, end = _sections(text), "\n" if text.endswith("\n") else ""
     left: list[str] = []
     while (over := count(kept := _joined(sections) + end) - max_tokens) > 0:
-        holding = [lines for lines in sections if any(map(_is_fact, lines))]
-        if sum(_is_fact(line) for lines in holding for line in lines) <= 1:
+        holding = [pieces for pieces in sections if _leaving(pieces)]
+        if sum(len(_leaving(pieces)) for pieces in holding) <= 1:
             return _cut(kept, left, max_tokens, count)
-        largest = max(holding, key=lambda lines: count("\n".join(lines)))
-        for place in [place for place, line in enumerate(largest) if _is_fact(line)]:
-            over -= count(largest[place]) + 1
-            left.append(largest[place].strip())
-            largest[place] = ""
+        largest = max(holding, key=lambda pieces: count(_joined([pieces])))
+        gone: set[int] = set()
+        for piece in _leaving(largest):
+            over -= count(piece.text) + 1
+            left.append(piece.text.strip())
+            gone.add(piece.place)
             if over <= 0:
                 break
-        largest[:] = _without_gaps(largest)
+        largest[:] = _without_gaps(piece for piece in largest if piece.place not in gone)
     return Kept(kept, left)
 
 
@@ -85,7 +87,7 @@ def fitted(
     """
     text = without_repeats(update)
     if count(text) <= max_tokens:
-        return Kept(text, [])
+        return Kept(text, lines_left(update, text))
     goal = max(int(max_tokens * _REWRITTEN_SHARE), 1)
     try:
         answer = yield from ask_memory(model, rewriting(text, goal, count(text), instructions))
@@ -93,7 +95,7 @@ def fitted(
         answer = None
     shorter = text if answer is None else without_repeats(answer)
     kept = crowd_out(shorter, max_tokens, count)
-    return Kept(kept.text, lines_left(text, kept.text))
+    return Kept(kept.text, lines_left(update, kept.text))
 
 
 def rewriting(text: str, goal: int, tokens: int, instructions: str) -> list[BaseMessage]:
@@ -103,33 +105,45 @@ def rewriting(text: str, goal: int, tokens: int, instructions: str) -> list[Base
 
 
 def told(left: Iterable[str]) -> str:
-    """What an entry of the log says of lines that left the memory; "" for none."""
-    lines = "\n".join(f"- {bare(line)}" for line in left)
+    """What an entry of the log says of what left the memory; "" for nothing."""
+    lines = "\n".join("- " + one.replace("\n", "\n  ") for one in left)
     return f"\nNo longer in MEMORY.md, for lack of room:\n{lines}" if lines else ""
 
 
-def _is_fact(line: str) -> bool:
-    return bool(line.strip()) and not HEADING.match(line)
-
-
-def _sections(text: str) -> list[list[str]]:
-    """The lines under each heading, with it."""
-    sections: list[list[str]] = [[]]
-    for line in text.splitlines():
-        if HEADING.match(line):
+def _sections(text: str) -> list[list[Piece]]:
+    """What stands under each heading, with it."""
+    sections: list[list[Piece]] = [[]]
+    for piece in outline(text):
+        if piece.is_heading:
             sections.append([])
-        sections[-1].append(line)
-    return [lines for lines in sections if lines]
+        sections[-1].append(piece)
+    return [pieces for pieces in sections if pieces]
 
 
-def _joined(sections: list[list[str]]) -> str:
-    return "\n".join(line for lines in sections for line in lines).strip("\n")
+def _leaving(pieces: Iterable[Piece]) -> list[Piece]:
+    """In which order a section gives up what it says: what stands under a line goes before it."""
+    order: list[Piece] = []
+    open_: list[Piece] = []
+    for piece in pieces:
+        if not piece.depth or piece.is_heading:
+            continue
+        while open_ and open_[-1].depth >= piece.depth:
+            order.append(open_.pop())
+        open_.append(piece)
+    return [*order, *reversed(open_)]
 
 
-def _without_gaps(lines: list[str]) -> list[str]:
-    """The lines, with no two blank ones behind each other."""
-    pairs = zip(["-", *lines], lines, strict=False)
-    return [line for before, line in pairs if line.strip() or before.strip()]
+def _joined(sections: list[list[Piece]]) -> str:
+    return "\n".join(piece.text for pieces in sections for piece in pieces).strip("\n")
+
+
+def _without_gaps(pieces: Iterable[Piece]) -> list[Piece]:
+    """The pieces, with no two blank lines behind each other."""
+    kept: list[Piece] = []
+    for piece in pieces:
+        if piece.depth or not kept or kept[-1].depth:
+            kept.append(piece)
+    return kept
 
 
 def _cut(text: str, left: list[str], max_tokens: int, count: Callable[[str], int]) -> Kept:

@@ -1,69 +1,19 @@
-"""The lines of MEMORY.md: what they say, which are shown, how one is put in or changed. Pure."""
+"""The lines of MEMORY.md: which are shown, how one is put in, found and changed. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from langchain_nanomem.memory_outline import HEADING, bare, what_it_says
 from langchain_nanomem.search_query import tags_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HEADING = re.compile(r"#{1,6}\s")
 NOTED = "# Noted"
 """The section that facts go to which are put in one by one."""
-_MARKS = re.compile(r"^(?:[-*+]|\d+[.)]|\[[ xX]\])\s+")
-_SPACE = re.compile(r"\s+")
-_FENCE = ("```", "~~~")
 _WORD = re.compile(r"\w+")
-
-
-def without_repeats(text: str) -> str:
-    """A memory with each line once: the first one of those that say the same.
-
-    Lines are compared without their list marks, in any case and spacing. What stands under a
-    heading that came before goes there. Code in fences, and lines without a letter or digit, are
-    let alone.
-    """
-    sections: dict[str, list[str]] = {}
-    seen: set[str] = set()
-    name, is_code = "", False
-    for line in text.split("\n"):
-        is_mark = line.lstrip().startswith(_FENCE)
-        said = "" if is_code or is_mark else what_it_says(line)
-        is_code ^= is_mark
-        if said and HEADING.match(line):
-            name = f"{line.split()[0]} {said}"
-            if name not in sections:
-                sections[name] = [line]
-            continue
-        if said and said in seen:
-            continue
-        seen.add(said)
-        sections.setdefault(name, []).append(line)
-    return "\n".join(line for lines in sections.values() for line in lines)
-
-
-def lines_left(before: str, after: str) -> list[str]:
-    """The lines of a memory that say something which stands in no line of another one."""
-    kept = {"", *map(what_it_says, after.splitlines())}
-    lines = dict.fromkeys(line.strip() for line in before.splitlines())
-    return [one for one in lines if not HEADING.match(one) and what_it_says(one) not in kept]
-
-
-def what_it_says(line: str) -> str:
-    """What a line says, however it is marked and spaced; "" for one that says nothing."""
-    said = _SPACE.sub(" ", bare(line.strip().lstrip("#"))).casefold().rstrip(" .。")
-    return said if any(map(str.isalnum, said)) else ""
-
-
-def bare(line: str) -> str:
-    """A line without its ends and its list marks."""
-    line = line.strip()
-    while (shorter := _MARKS.sub("", line)) != line:
-        line = shorter
-    return line
 
 
 def shown_with(text: str, tags: Iterable[str] | None) -> str:

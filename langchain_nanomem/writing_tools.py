@@ -9,7 +9,8 @@ from langchain_core.runnables import RunnableConfig  # noqa: TC002 - the tool's 
 from langchain_core.tools import BaseTool, StructuredTool
 
 from langchain_nanomem.errors import RedactionError
-from langchain_nanomem.memory_lines import bare, lines_about, with_fact, with_line
+from langchain_nanomem.memory_lines import lines_about, with_fact, with_line
+from langchain_nanomem.memory_outline import bare
 from langchain_nanomem.scoped_memory import ScopedMemory
 from langchain_nanomem.session import utc_now
 from langchain_nanomem.tokens import TokenCounter

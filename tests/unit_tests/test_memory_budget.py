@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import COUNTER, save_memory, session_of, talk, texts
+from scripted import COUNTER, ScriptedChatModel, save_memory, session_of, talk, texts
 
-from langchain_nanomem.memory_budget import crowd_out
-from langchain_nanomem.memory_lines import lines_left, without_repeats
+from langchain_nanomem.memory_budget import crowd_out, fitted, told
+from langchain_nanomem.memory_repeats import lines_left, without_repeats
 
 MEMORY = "# User\n- Ada\n\n# Plans\n- Berlin in May\n- a piano\n"
 LINES = st.lists(
-    st.sampled_from(["# A", "## A", "# B", "- tea", "* Tea.", "1. tea", "", "---", "```", "x = 1"])
+    st.sampled_from(
+        [
+            *("# A", "## A", "# B", "### C", "- tea", "* Tea.", "1. tea", "", "---", "x = 1"),
+            *("```", "~~~~", "  ```", "- ~~~", "  - tea", "    - rum", "- Ada", "#"),
+        ]
+    )
 )
 
 
@@ -33,10 +38,15 @@ def letters(text):
     ("text", "once"),
     [
         (MEMORY, MEMORY),
-        ("- tea\n- Tea.\n* tea\n1. tea\n- coffee", "- tea\n- coffee"),
-        ("- [x] paid\n- [ ] paid\n", "- [x] paid\n"),
+        ("- tea\n- Tea.\n* tea\n- coffee", "- tea\n- coffee"),
+        ("- [x] paid\n* [X]  Paid\n", "- [x] paid\n"),
         ("# A\n- 1\n# B\n- 2\n# A\n- 3", "# A\n- 1\n- 3\n# B\n- 2"),
         ("# A\n- x\n## A\n- y", "# A\n- x\n## A\n- y"),
+        ("# A\n## W\n- 1\n# B\n# A\n## W\n- 2\n- 1", "# A\n## W\n- 1\n- 2\n# B"),
+        ("# A\n## W\n- 1\n# A\n### X\n- 2\n", "# A\n### X\n- 2\n## W\n- 1\n"),
+        ("**Ada**\n- tea\n\n**Bob**\n**Ada**\n- tea\n- rum", "**Ada**\n- tea\n\n- rum\n**Bob**"),
+        ("# A\n- y\n# B\n# A\n  - x\n    - z", "# A\n- y\n- x\n  - z\n# B"),
+        ("- tea\n```\n# A\n- tea", "- tea\n```\n# A\n- tea\n```"),
         ("---\n- x\n---\n", "---\n- x\n---\n"),
         ("```\na = 1\na = 1\n```\n- a = 1", "```\na = 1\na = 1\n```\n- a = 1"),
         ("", ""),
@@ -44,8 +54,27 @@ def letters(text):
     ],
 )
 def test_what_is_said_twice_stays_once(text, once):
-    """The first one stays; lists' marks, case, spacing and a full stop make no difference."""
+    """The first one stays; bullets, case, spacing and a full stop make no difference."""
     assert without_repeats(text) == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Ada\n## Work\n- likes tea\n# Bob\n## Work\n- likes tea\n",
+        "# Ada\n- likes tea\n# Bob\n- likes tea",
+        "- Ada\n  - likes tea\n- Bob\n  - likes tea\n- Ada\n  - likes rum",
+        "**Ada**\n\n- likes tea\n\n**Bob**\n\n- likes tea",
+        "- 3. Mai Zahnarzt\n- 4. Mai Zahnarzt",
+        "- [ ] pay the rent\n- [x] pay the rent",
+        "# Ada\n## 🙂\n- tea\n# Bob\n## 🙂\n- tea",
+        "# A\n### X\n- 1\n## Y\n- 1\n",
+        "- how to:\n  ```sh\n  # A\n  - x\n  ```\n\n- ~~~\n  x\n  ~~~\n- x\n",
+    ],
+)
+def test_what_is_said_of_another_is_no_repeat(text):
+    """The same words under other headings, another line, number or check mark are a fact apart."""
+    assert without_repeats(text) == text
 
 
 @given(LINES)
@@ -57,7 +86,72 @@ def test_no_fact_is_lost_or_twice(lines):
     assert without_repeats(once) == once
 
 
+def said_under_headings(text):
+    """What a memory says, with the headings it stands under; code as it is."""
+    path, fence, said = [], "", set()
+    for line in text.splitlines():
+        words, mark = line.strip("#-* "), line.strip()
+        if fence:
+            fence = "" if mark == fence else fence
+            said |= {(*path, mark)} if fence else set()
+        elif mark in {"```", "~~~"}:
+            fence = mark
+        elif line.startswith("#"):
+            depth = len(line) - len(line.lstrip("#"))
+            path = [*path[: depth - 1], *[""] * (depth - 1 - len(path)), words]
+            said.add(tuple(path))
+        elif words:
+            said.add((*path, words))
+    return said
+
+
+def is_logged(fact, log):
+    """Whether the log has each word of a fact and its headings, in one line or its block."""
+    named = [name for name in fact if name]
+    blocks = re.split(r"\n(?=- )", log)
+    return any(all(name in block for name in named) for block in blocks)
+
+
+NESTED = st.lists(
+    st.one_of(
+        st.builds("{} {}".format, st.sampled_from(["#", "##", "###"]), st.sampled_from("ABC")),
+        st.builds("- {}".format, st.sampled_from(["tea", "rum", "gin", "ale"])),
+        st.just("```\n# shell\n- tea\n```"),
+        st.just(""),
+    ),
+    max_size=14,
+)
+
+
+@settings(deadline=None)
+@given(NESTED, NESTED, st.integers(1, 40))
+def test_each_fact_is_in_the_memory_or_in_the_log(update, rewrite, most):
+    """Whatever is repeated, rewritten or crowded out, under nested and under empty headings."""
+    raw = "\n".join(update)
+    asking = fitted(ScriptedChatModel(replies=[]), raw, most, COUNTER.count_text)
+    try:
+        next(asking)
+        asking.send(save_memory("none", "\n".join(rewrite)))
+    except StopIteration as done:
+        kept = done.value
+    assert COUNTER.count_text(kept.text) <= most
+    log, there = told(kept.left), said_under_headings(kept.text)
+    held = {fact[:end] for fact in there for end in range(1, len(fact) + 1)}
+    for fact in said_under_headings(raw) - held:
+        assert is_logged(fact, log), (fact, kept)
+
+
 # --- within the budget ---
+
+
+def test_a_line_leaves_before_what_it_is_said_of():
+    """Nested items and lists go first, a block of code goes whole, and the log tells of whom."""
+    text = "- old\n- Ada\n  - likes tea\n  ```\n  # run\n  ```\n- Bob\n- Eve"
+    kept = crowd_out(text, COUNTER.count_text("- Bob\n- Eve"), COUNTER.count_text)
+    assert kept.text == "- Bob\n- Eve"
+    assert kept.left == ["- old", "- likes tea", "```\n  # run\n  ```", "- Ada"]
+    left = ["old", "Ada", "Ada: likes tea", "Ada:\n  ```\n  # run\n  ```"]
+    assert lines_left(text, kept.text) == left
 
 
 def test_the_largest_section_gives_its_oldest_lines():

@@ -64,6 +64,8 @@ ORDER = [
     "search_vectors",
     "search_scopes",
     "search_index",
+    "memory_outline",
+    "memory_repeats",
     "memory_lines",
     "memory",
     "token_estimate",
