@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from langchain_nanomem.memory_outline import HEADING, bare, what_it_says
+from langchain_nanomem.memory_outline import HEADING, bare, fact_places, what_it_says
+from langchain_nanomem.memory_words import has_words, words_of
 from langchain_nanomem.search_query import tags_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 NOTED = "# Noted"
 """The section that facts go to which are put in one by one."""
-_WORD = re.compile(r"\w+")
 
 
 def shown_with(text: str, tags: Iterable[str] | None) -> str:
@@ -63,18 +62,21 @@ def with_fact(text: str, fact: str) -> str | None:
 def lines_about(text: str, fact: str) -> list[int]:
     """The places of the lines that are meant by `fact`.
 
-    It is the lines that say just that; else those that contain it; else those that have all of
-    its words. Headings are none.
+    It is the lines that say just that; else those that say it among other things; else those
+    that have all of its words. A part of a word is none. Headings are none.
     """
-    lines = text.split("\n")
-    facts = [place for place, line in enumerate(lines) if line.strip() and not HEADING.match(line)]
-    said, words = what_it_says(fact), set(_WORD.findall(fact.casefold()))
+    lines, said, words = text.split("\n"), what_it_says(fact), words_of(fact)
     if not words:
         return []
-    same = [place for place in facts if what_it_says(lines[place]) == said]
-    holding = [place for place in facts if said in what_it_says(lines[place])]
-    naming = [place for place in facts if words <= set(_WORD.findall(lines[place].casefold()))]
-    return same or holding or naming
+    says = {place: what_it_says(lines[place]) for place in fact_places(text)}
+    ways: tuple[Callable[[str], bool], ...] = (
+        lambda line: line == said,
+        lambda line: bare(line) == bare(said),
+        lambda line: has_words(line, said),
+        lambda line: all(has_words(line, word) for word in words),
+    )
+    found = ([place for place, line in says.items() if meant(line)] for meant in ways)
+    return next(filter(None, found), [])
 
 
 def with_line(text: str, place: int, fact: str | None) -> str:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 TERMS_VERSION = 1
 """Another number for other terms: an index with another one is built anew."""
 
-_UNSPACED = (
+UNSPACED = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uac00-\ud7af\U00020000-\U0003ffff"
 )
 """Han, Kana, Hangul, Thai, Lao, Burmese, Khmer: text without spaces, or with joined particles."""
 _DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})(?:-(\d{2}))?(?!\d)")
-_WORD = re.compile(rf"[{_UNSPACED}]+|[A-Za-z][+#]+(?!\w)|[^\W_{_UNSPACED}]+")
-_UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]")
+_WORD = re.compile(rf"[{UNSPACED}]+|[A-Za-z][+#]+(?!\w)|[^\W_{UNSPACED}]+")
+_UNSPACED_RUN = re.compile(rf"[{UNSPACED}]")
 _POSSESSIVE = re.compile(r"['\u2019][sS]\b")
 _HUMP = re.compile(r"[a-z\d](?=[A-Z])|[A-Z](?=[A-Z][a-z])")
 _SIGNS = str.maketrans({"+": "plus", "#": "sharp"})

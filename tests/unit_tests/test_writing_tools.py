@@ -7,6 +7,8 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted import COUNTER
 
 from langchain_nanomem import (
@@ -18,6 +20,7 @@ from langchain_nanomem import (
     create_forget_tool,
     create_remember_tool,
 )
+from langchain_nanomem.memory_lines import lines_about
 
 DAY = datetime(2026, 5, 8, tzinfo=UTC)
 MEMORY = (
@@ -102,6 +105,68 @@ async def test_what_is_not_clear_changes_nothing(store, use, name):
     told = await use(name, **more)
     assert "2 lines say that. Give one of them whole:\n- likes green tea\n- has a green cat" in told
     assert store.read_long_term() == before
+
+
+@pytest.mark.parametrize(
+    ("meant", "other"),
+    [
+        ("likes tea", "- dislikes tea"),
+        ("likes tea", "- likes teachers"),
+        ("likes tea", "- likes tea-time"),
+        ("vegetarian", "- a non-vegetarian"),
+        ("can", "- can't eat nuts"),
+        ("5000", "- earns 15000 a month"),
+        ("5000", "- earns 5000.50 a month"),
+        ("000", "- earns 15,000 a month"),
+        ("5", "- weighs 1.5 kg"),
+        ("tea likes", "- dislikes tea"),
+        ("мир", "- любит мирный атом"),
+        ("राम", "- आराम करता है"),
+        ("Zoë", "- Zoëlle sings"),
+    ],
+)
+def test_a_part_of_a_word_is_not_meant(meant, other):
+    """Neither of a longer word or number, nor of a compound; in any script with spaces."""
+    assert lines_about(other, meant) == []
+    assert lines_about(f"{other}\n- now: {meant}!\n", meant) == [1]
+
+
+@pytest.mark.parametrize(
+    ("meant", "line"),
+    [
+        ("喜欢茶", "- 她很喜欢茶和酒"),
+        ("喜欢 茶", "- 她喜欢绿茶"),
+        ("ชา", "- ชอบดื่มชามาก"),
+        ("차", "- 차를 좋아한다"),
+        ("Tokyo", "- 彼女はTokyoに住む"),
+        ("cat Ada", "- Ada's cat is old"),
+        ("LIKES TEA", "1. [x] likes tea, and rum"),
+        ("rum (2026-01-02)", "- rum (2026-01-02)"),
+    ],
+)
+def test_words_are_found_where_they_stand_for_themselves(meant, line):
+    """In scripts without spaces anywhere, and in others between words of any kind."""
+    assert lines_about(f"- other\n{line}", meant) == [1]
+
+
+@given(
+    st.text("ab5茶ชा-. ", min_size=1, max_size=6),
+    st.lists(st.text("ab5茶ชा-.'s ", max_size=8), max_size=6),
+)
+def test_a_line_that_says_it_is_always_found(meant, lines):
+    """Whatever stands around it: what a line says in full finds that line, and no part of one."""
+    places = lines_about("\n".join([*(f"- {line}" for line in lines), f"- {meant}"]), meant)
+    assert bool(places) == any(map(str.isalnum, meant))
+    assert not places or len(lines) in places
+
+
+async def test_what_is_forgotten_is_no_part_of_another_fact(store, use):
+    """A fact that only seems to be said stays where it is."""
+    store.write_long_term("- dislikes tea\n- earns 15000\n")
+    for fact in ("likes tea", "5000"):
+        assert "no line of the memory says" in await use("forget", fact=fact)
+        assert "no line of" in await use("remember", fact="likes rum", replaces=fact)
+    assert store.read_long_term() == "- dislikes tea\n- earns 15000\n"
 
 
 @pytest.mark.parametrize(
