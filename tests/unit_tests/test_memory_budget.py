@@ -93,23 +93,21 @@ def said_under_headings(text):
         words, mark = line.strip("#-* "), line.strip()
         if fence:
             fence = "" if mark == fence else fence
-            said |= {(*path, mark)} if fence else set()
+            said |= {(*path, (9, mark))} if fence else set()
         elif mark in {"```", "~~~"}:
             fence = mark
         elif line.startswith("#"):
             depth = len(line) - len(line.lstrip("#"))
-            path = [*path[: depth - 1], *[""] * (depth - 1 - len(path)), words]
+            path = [*(one for one in path if one[0] < depth), (depth, words)]
             said.add(tuple(path))
         elif words:
-            said.add((*path, words))
-    return said
+            said.add((*path, (9, words)))
+    return {tuple(name for _, name in fact) for fact in said}
 
 
 def is_logged(fact, log):
     """Whether the log has each word of a fact and its headings, in one line or its block."""
-    named = [name for name in fact if name]
-    blocks = re.split(r"\n(?=- )", log)
-    return any(all(name in block for name in named) for block in blocks)
+    return any(all(name in block for name in fact) for block in re.split(r"\n(?=- )", log))
 
 
 NESTED = st.lists(
