@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from langchain_nanomem.memory_outline import HEADING, bare, fact_places, what_it_says
+from langchain_nanomem.memory_outline import (
+    HEADING,
+    PLAIN,
+    bare,
+    fact_places,
+    outline,
+    what_it_says,
+)
 from langchain_nanomem.memory_words import has_words, words_of
 from langchain_nanomem.search_query import tags_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from langchain_nanomem.memory_outline import Piece
 
 NOTED = "# Noted"
 """The section that facts go to which are put in one by one."""
@@ -18,7 +27,9 @@ NOTED = "# Noted"
 def shown_with(text: str, tags: Iterable[str] | None) -> str:
     """What a prompt shows of a memory: lines without a tag, and those with one of these tags.
 
-    A heading's tags are those of all lines under it. A heading whose lines all go goes, too.
+    The tags of a heading, or of a line that others are nested in, are those of all below it.
+    What a shown line stands under is shown; a heading below which nothing is goes. Code has no
+    tags of its own.
 
     Args:
         text: The memory.
@@ -27,21 +38,26 @@ def shown_with(text: str, tags: Iterable[str] | None) -> str:
     if tags is None:
         return text
     chosen = {tag.removeprefix("#").casefold() for tag in tags}
-    of_heading: set[str] = set()
-    heading: list[str] = []
-    shown: list[str] = []
-    for line in text.split("\n"):
-        if HEADING.match(line):
-            of_heading, heading = tags_in(line), [line]
-            continue
-        own = tags_in(line) | of_heading
-        if line.strip() and own and not own & chosen:
-            continue
-        if line.strip():
-            shown += heading
-            heading = []
-        shown.append(line)
-    return "\n".join(shown)
+    pieces = outline(text)
+    above = [_above(pieces, piece) for piece in pieces]
+    filled = {place for places in above for place in places}
+    own = [set() if piece.is_code else tags_in(piece.text) for piece in pieces]
+    shown: set[int] = set()
+    for place, piece in enumerate(pieces):
+        has = own[place].union(*(own[one] for one in above[place]))
+        if not (piece.is_heading and place in filled) and (not has or has & chosen):
+            shown |= {place, *above[place]}
+    return "\n".join(pieces[place].text for place in sorted(shown))
+
+
+def _above(pieces: list[Piece], piece: Piece) -> list[int]:
+    """The headings that a piece stands under, and the lines it is nested in; a gap has none."""
+    places: list[int] = []
+    while piece.depth and piece.parent is not None:
+        if pieces[piece.parent].depth != PLAIN:
+            places.append(piece.parent)
+        piece = pieces[piece.parent]
+    return places
 
 
 def with_fact(text: str, fact: str) -> str | None:

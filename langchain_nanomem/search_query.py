@@ -12,7 +12,9 @@ from langchain_nanomem.search_cues import Cues
 from langchain_nanomem.search_terms import query_terms
 
 _PHRASE = re.compile(r'"([^"]+)"')
-_TAG = re.compile(r"(?<![\w#])#([^\W\d][\w/-]*)")
+_TAG = re.compile(r"(?<![\w#/&=?%])#([^\W\d][\w/-]*)")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://(?:\([!-'*-~]*\)|[!#-'*-;=?-~])+", re.IGNORECASE)
+_COLOUR = re.compile(r"[0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8}")
 _WORD = re.compile(r"[^\W_]+")
 _LEAST_QUOTED = 4
 _MAX_CHARACTERS = 2_000
@@ -101,8 +103,19 @@ class Query(NamedTuple):
 
 
 def tags_in(text: str) -> set[str]:
-    """The tags that a text has: ``#project`` is one, a heading or ``C#`` is none."""
-    return {tag.casefold() for tag in _TAG.findall(text)}
+    """The tags that a text has, such as ``#project``.
+
+    A heading is none, nor ``C#``, a part of a URL, or a colour: ``#ff0000``, ``#fff``.
+    """
+    tags = {tag.casefold() for tag in _TAG.findall(_URL.sub(" ", text))}
+    return {tag for tag in tags if not _is_colour(tag)}
+
+
+def _is_colour(tag: str) -> bool:
+    """Whether it is a colour in hexadecimal; words of those letters, such as "facade", are not."""
+    if not _COLOUR.fullmatch(tag):
+        return False
+    return any(map(str.isdigit, tag)) or len(set(tag)) <= len(tag) // 3
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from scripted import FREE, ScriptedChatModel, save_memory
 
 from langchain_nanomem import MemoryStore, Nanomem
 from langchain_nanomem.memory_lines import shown_with
+from langchain_nanomem.search_query import tags_in
 
 CONFIG = {"configurable": {"thread_id": "now"}}
 PIANO = "My piano teacher is called Mrs. Kowalski."
@@ -101,6 +104,102 @@ def test_tags_select_what_is_shown(tmp_path, tags, shown):
     store = MemoryStore(tmp_path)
     store.write_long_term(TAGGED)
     assert shown in store.get_memory_context(tags)
+
+
+NESTED = """\
+# Work #project
+## Bridge
+- steel
+
+### Cable #health
+- heavy
+## Empty
+# Rest
+## Health #health
+- swims
+  - daily
+- Ada #family
+  - her job #project
+## Nothing here
+
+```css
+# Work
+a { color: #project }
+```"""
+
+
+@pytest.mark.parametrize(
+    ("tags", "hidden"),
+    [
+        (["project", "health", "family"], []),
+        (["project"], [9, 10]),
+        (["health"], [2, 6]),
+        (["family"], [0, 1, 2, 4, 5, 6, 9, 10]),
+        ([], [0, 1, 2, 4, 5, 6, *range(8, 13)]),
+    ],
+)
+def test_the_tags_of_a_heading_hold_for_all_below_it(tags, hidden):
+    """Through headings and lists of any depth; what a shown line stands under is shown."""
+    lines = NESTED.split("\n")
+    shown = [line for place, line in enumerate(lines) if place not in hidden]
+    assert shown_with(NESTED, tags) == "\n".join(shown)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "# A",
+                "## B #x",
+                "### C",
+                "# D #y",
+                "- a",
+                "- b #x",
+                "  - c",
+                "    - d #y",
+                "",
+                "e #x",
+            ]
+        )
+    ),
+    st.sets(st.sampled_from("xyz")),
+)
+def test_what_has_no_tags_above_it_is_always_shown(lines, tags):
+    """Of any memory: nothing is put in another order, and all tags show all lines."""
+    text = "\n".join(lines)
+    shown = shown_with(text, tags).split("\n")
+    left = iter(lines)
+    assert all(line in left for line in shown if lines and line)
+    assert shown_with(text, {"x", "y"}).split() == text.split()
+    assert shown_with("\n".join(shown), tags) == "\n".join(shown)
+    if "#" not in text:
+        assert "\n".join(shown) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        (
+            "likes tea #home, (#Work) and #a/b: #überall #家",
+            {"home", "work", "a/b", "überall", "家"},
+        ),
+        ("the colours #ff0000, #FFF, #c0ffee, #a1b2c3d4 and #fafafa", set()),
+        ("#ada adds a #facade to the #cafe for #b2c4d", {"ada", "facade", "cafe", "b2c4d"}),
+        ("see https://x.org/a#b, https://x.org/#c or /docs/#d and ?q=#e", set()),
+        ("https://en.wikipedia.org/wiki/Tea_(meal)#History and x.org/a/#f", set()),
+        ("(https://x.org/a/#b)#home <https://x.org/!#b> #work", {"home", "work"}),
+        ("[it](https://x.org/~#b) #home https://x.org/看 #家", {"home", "家"}),
+        ("a C# heading # one &#xe9; ##two a#three", set()),
+    ],
+)
+def test_what_a_tag_is(tmp_path, text, tags):
+    """Colours and parts of URLs are none, neither in a memory nor in a search."""
+    assert tags_in(text) == tags
+    assert shown_with(f"- {text}", []) == ("" if tags else f"- {text}")
+    store = MemoryStore(tmp_path)
+    store.append_history(f"piano {text}")
+    for tag in ("home", "b", "ff0000"):
+        assert bool(store.search_history("piano", tags=[tag])) == (tag in tags)
 
 
 async def test_a_prompt_shows_the_chosen_facts(tmp_path, call):
