@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.merging import merge_lines
@@ -114,7 +114,7 @@ class Applier:
         source = f"{conversation.key} {record['start']}-{record['end']}"
         try:
             store.append_history(
-                record["history_entry"],
+                store.withheld(record["history_entry"]),  # the rules may be newer
                 at=parse_timestamp(record["at"]),
                 entry_id=record["id"],
                 source=source,
@@ -222,14 +222,33 @@ def _is_moved(record: Record, conversation: Conversation, records: SessionRecord
 
 
 def _update_memory(store: MemoryStore, record: Record) -> None:
-    """Replace the memory by the answer's; a person's edits meanwhile are merged into it."""
-    update: Any = record["memory_update"]
-    while update is not None and not store.has_change(record["id"]):
+    """Replace the memory by the answer's; a person's edits meanwhile are merged into it.
+
+    What a person wrote and what must not be written is merged as its mark, else it would keep
+    any memory from being written.
+    """
+    if record["memory_update"] is None:
+        return
+    base, update = store.withheld(record["memory_base"]), store.withheld(record["memory_update"])
+    while not store.has_change(record["id"]):
         current = store.read_version()
-        text = update
-        if current.text != record["memory_base"]:
-            text = merge_lines(record["memory_base"], current.text, update)
-        if text == current.text:
+        text, shown = update, store.withheld(current.text)
+        if shown != base:
+            text = store.withheld(merge_lines(base, shown, update))
+        if text == shown:
             break
         if store.replace_long_term(text, expected_version=current.version, change_id=record["id"]):
+            _warn_of_marks(store, current.text, shown)
             break
+
+
+def _warn_of_marks(store: MemoryStore, text: str, shown: str) -> None:
+    """Tell a person whose lines are marks now, which they can have from the archive."""
+    known = set(shown.split("\n"))
+    if marked := sum(line not in known for line in text.split("\n")):
+        logger.warning(
+            "%s: %d lines had something that must not be written, and were withheld or redacted; "
+            "the version before is archived",
+            store.memory_path,
+            marked,
+        )

@@ -166,7 +166,12 @@ class MemoryStore:
                 self._put(content)
 
     def replace_long_term(
-        self, text: str, *, expected_version: str, change_id: str | None = None
+        self,
+        text: str,
+        *,
+        expected_version: str,
+        change_id: str | None = None,
+        is_cleaned: bool = False,
     ) -> bool:
         """Put `text` in place of MEMORY.md if that is still the expected version.
 
@@ -177,6 +182,8 @@ class MemoryStore:
             text: The whole new text.
             expected_version: The version the text was made from; "" for a missing file.
             change_id: The cause of the change, by which `has_change` finds it.
+            is_cleaned: Whether what is new in it went through `cleaned`; the rest, which a
+                person may have written, then stays as it is.
 
         Returns:
             True when the change is made (now or before), False when the file has another
@@ -185,10 +192,11 @@ class MemoryStore:
         Raises:
             ValueError: `text` or `change_id` is no string, holds a lone surrogate, or the id
                 is empty.
+            RedactionError: It has something that must not be written.
             CorruptRecordError: The present file is not UTF-8; it was not overwritten.
             OSError: It could not be written; the file is as it was.
         """
-        text = self.cleaned(text)
+        text = text if is_cleaned else self.cleaned(text)
         content = encode(text, "text")
         change = None if change_id is None else change_stem(change_id)
         with self._locked():

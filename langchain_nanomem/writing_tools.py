@@ -145,6 +145,7 @@ class _Notes:
             )
         if not _DATED.search(line):
             line = f"{line} ({self._now():%Y-%m-%d})"
+        line = store.cleaned(line)  # the day may have completed something
         return _changed(store, lambda text: self._with(text, line, replaces))
 
     def _with(self, text: str, line: str, replaces: str) -> _Change:
@@ -185,12 +186,15 @@ def _at_the_line(text: str, meant: str, line: str | None, done: str) -> _Change:
 
 
 def _changed(store: MemoryStore, change: Callable[[str], _Change]) -> str:
-    """Change the memory as it is now, whoever changes it meanwhile."""
+    """Change the memory as it is now, whoever changes it meanwhile.
+
+    The line that is put in was looked at; what a person wrote elsewhere is no reason to refuse it.
+    """
     while True:
         current = store.read_version()
         made = change(current.text)
         if made.text is None or store.replace_long_term(
-            made.text, expected_version=current.version
+            made.text, expected_version=current.version, is_cleaned=True
         ):
             return made.told
 

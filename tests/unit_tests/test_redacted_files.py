@@ -115,6 +115,86 @@ async def test_a_turn_goes_on_where_something_is_blocked(tmp_path, call):
     assert texts(memory)[0] == "We talked."
 
 
+HAND = f"# User\n- Ada\n- {SECRETS['mail']}\n- likes tea\n"
+
+
+@pytest.mark.parametrize("strategy", ["block", "redact"])
+@pytest.mark.parametrize("keeps_it", [True, False])
+async def test_a_line_by_hand_does_not_end_consolidations(
+    tmp_path, call, caplog, strategy, keeps_it
+):
+    """What a person wrote and what is blocked becomes its mark, the person is told, all goes on."""
+    mark = "[withheld: email]" if strategy == "block" else "- [REDACTED_EMAIL]"
+    first = HAND.replace("tea", "rum") if keeps_it else "# User\n- Ada\n- likes rum"
+    second = first.replace("rum", "gin")
+    replies = [save_memory("One.", first), save_memory("Two.", second)]
+    memory = opened(tmp_path, *replies, redaction=Redaction({"email": strategy}))
+    memory.memory.memory_path.parent.mkdir(parents=True)
+    memory.memory.memory_path.write_text(HAND, encoding="utf-8")
+    await say(memory, call, turns=8)
+    assert texts(memory)[:2] == ["One.", "Two."]
+    marked = second.strip().replace(f"- {SECRETS['mail']}", mark)
+    assert memory.memory.read_long_term().strip() == marked
+    assert memory.memory.versions()[-1].read_text() == HAND
+    assert caplog.text.count("1 lines had something that must not be written") == 1
+    assert "could not be written" not in caplog.text
+    assert leaks(caplog.text) == []
+
+
+async def test_an_edit_with_a_secret_meets_an_answer(tmp_path, call):
+    """Made while the model thinks: the other edits are kept, the line becomes its mark."""
+    path = tmp_path / "memory" / "MEMORY.md"
+    answer = save_memory("One.", "- Ada\n- likes tea\n")
+
+    def edit(messages):
+        path.write_text(f"- Ada\n- {SECRETS['mail']}\n- by hand\n", encoding="utf-8")
+        return answer
+
+    replies = [edit, answer, save_memory("Two.", "")]
+    memory = opened(tmp_path, *replies, redaction=Redaction({"email": "block"}))
+    memory.memory.write_long_term("- Ada\n")
+    await say(memory, call)
+    lines = memory.memory.read_long_term().split("\n")
+    assert {"- Ada", "[withheld: email]", "- by hand", "- likes tea"} <= {*lines}
+    assert len(lines) == len({*lines})
+
+
+async def test_an_answer_under_older_rules_is_carried_out(tmp_path, call):
+    """What was committed before rules got stricter is written by the new ones, as marks."""
+    told = f"Mail {SECRETS['mail']}."
+    before = opened(tmp_path, save_memory(told, f"- likes tea\n- {told}"), redaction=None)
+    before.memory.history_path.mkdir(parents=True)  # so that nothing can be written
+    await say(before, call)
+    before.close()
+    before.memory.history_path.rmdir()
+    after = opened(tmp_path, save_memory("Two.", ""), redaction=Redaction({"email": "block"}))
+    await say(after, call)
+    assert texts(after)[0] == "[withheld: email]"
+    assert after.memory.read_long_term() == "- likes tea\n[withheld: email]"
+
+
+async def test_tools_look_at_their_own_line(tmp_path, call):
+    """A secret that a person wrote elsewhere refuses nothing; the person's line stays."""
+    memory = opened(tmp_path, redaction=Redaction({"email": "block"}))
+    memory.memory.memory_path.parent.mkdir(parents=True)
+    memory.memory.memory_path.write_text(HAND, encoding="utf-8")
+    _, remember, forget = memory.tools(writing=True)
+
+    async def used(tool, **args):
+        return await call(tool, "invoke", args, {"configurable": {"thread_id": "h"}})
+
+    assert (await used(remember, fact="swims")).startswith("Remembered")
+    assert (await used(remember, fact="likes rum", replaces="likes tea")).startswith("Corrected")
+    assert (await used(forget, fact="Ada")).startswith("Forgotten")
+    blocked = await used(remember, fact=f"writes from {SECRETS['mail']}", replaces="swims")
+    assert blocked.startswith("Nothing is remembered")
+    left = memory.memory.read_long_term()
+    assert left.startswith(f"# User\n- {SECRETS['mail']}\n- likes rum (")
+    assert "# Noted\n- swims (" in left
+    assert (await used(forget, fact=SECRETS["mail"])).startswith("Forgotten")
+    assert leaks(memory.memory.read_long_term()) == []
+
+
 def test_an_index_of_other_rules_is_made_anew(tmp_path):
     """What was searchable without redaction is in no byte of the index with it."""
     plain = opened(tmp_path, redaction=None)
