@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.memory_outline import (
-    HEADING,
     PLAIN,
     bare,
+    closed,
     fact_places,
     outline,
+    unbulleted,
     what_it_says,
 )
 from langchain_nanomem.memory_words import has_words, words_of
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 NOTED = "# Noted"
 """The section that facts go to which are put in one by one."""
+_DATE = re.compile(r"\s*\(\d{4}-\d\d-\d\d\)$")
 
 
 def shown_with(text: str, tags: Iterable[str] | None) -> str:
@@ -60,26 +63,46 @@ def _above(pieces: list[Piece], piece: Piece) -> list[int]:
     return places
 
 
-def with_fact(text: str, fact: str) -> str | None:
-    """A memory with one more fact, in the section for such; None where a line says it already."""
-    lines = text.rstrip("\n").split("\n") if text.strip() else []
-    if what_it_says(fact) in map(what_it_says, lines):
+def with_fact(text: str, fact: str, noted: str = "") -> str | None:
+    """A memory with one more fact, in the section for such; None where a line says it already.
+
+    Args:
+        text: The memory.
+        fact: What is put in.
+        noted: Its date, such as ``(2026-05-08)``. A line that says the same of another day says
+            it already; without one the fact has a date of its own, and differs by it.
+    """
+    lines = closed(text.rstrip("\n")).split("\n") if text.strip() else []
+    pieces = outline("\n".join(lines))
+    says = {one.says for one in pieces if not one.is_heading and not one.is_code}
+    known = says | {*map(_undated, says)} if noted else says
+    if what_it_says(fact) in known:
         return None
-    if NOTED not in lines:
+    place = _end_of_noted(pieces)
+    if place is None:
         lines += ["", NOTED] if lines else [NOTED]
-    start = lines.index(NOTED) + 1
-    ends = (place for place in range(start, len(lines)) if HEADING.match(lines[place]))
-    end = next(ends, len(lines))
-    while end > start and not lines[end - 1].strip():
-        end -= 1
-    return "\n".join([*lines[:end], f"- {fact}", *lines[end:]]) + "\n"
+        place = len(lines)
+    line = f"- {fact} {noted}".rstrip()
+    return "\n".join([*lines[:place], line, *lines[place:]]) + "\n"
+
+
+def _end_of_noted(pieces: list[Piece]) -> int | None:
+    """Behind the last line of the section for facts; None where there is none."""
+    headings = [place for place, piece in enumerate(pieces) if piece.is_heading]
+    start = next((one for one in headings if pieces[one].text.strip() == NOTED), None)
+    if start is None:
+        return None
+    end = next((one for one in headings if one > start), len(pieces))
+    last = max(place for place in range(start, end) if pieces[place].depth)
+    return pieces[last].place + pieces[last].text.count("\n") + 1
 
 
 def lines_about(text: str, fact: str) -> list[int]:
     """The places of the lines that are meant by `fact`.
 
-    It is the lines that say just that; else those that say it among other things; else those
-    that have all of its words. A part of a word is none. Headings are none.
+    It is the lines that say just that; else those that do so but for a mark of a list or a date
+    at their end; else those that say it among other things; else those that have all of its
+    words. A part of a word is none. Headings are none.
     """
     lines, said, words = text.split("\n"), what_it_says(fact), words_of(fact)
     if not words:
@@ -87,7 +110,7 @@ def lines_about(text: str, fact: str) -> list[int]:
     says = {place: what_it_says(lines[place]) for place in fact_places(text)}
     ways: tuple[Callable[[str], bool], ...] = (
         lambda line: line == said,
-        lambda line: bare(line) == bare(said),
+        lambda line: said in {bare(line), _undated(line), _undated(bare(line))},
         lambda line: has_words(line, said),
         lambda line: all(has_words(line, word) for word in words),
     )
@@ -100,5 +123,12 @@ def with_line(text: str, place: int, fact: str | None) -> str:
     lines = text.split("\n")
     line = lines[place].rstrip()
     mark = line[: len(line) - len(bare(line))]
+    if fact and bare(fact) != fact:  # it has a number or a check mark of its own
+        mark = line[: len(line) - len(unbulleted(line))]
     lines[place : place + 1] = [] if fact is None else [f"{mark}{fact}"]
     return "\n".join(lines)
+
+
+def _undated(said: str) -> str:
+    """What a line says, without a date in brackets at its end."""
+    return _DATE.sub("", said).rstrip(" .。")

@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from langchain_nanomem.errors import RedactionError
 from langchain_nanomem.memory_lines import lines_about, with_fact, with_line
-from langchain_nanomem.memory_outline import bare
+from langchain_nanomem.memory_outline import bare, unmarked
 from langchain_nanomem.scoped_memory import ScopedMemory
 from langchain_nanomem.session import utc_now
 from langchain_nanomem.tokens import TokenCounter
@@ -135,7 +135,7 @@ class _Notes:
 
     def put(self, store: MemoryStore, fact: str, replaces: str) -> str:
         """Put a fact in, and say what was done."""
-        line = " ".join(bare(store.cleaned(" ".join(fact.split()))).lstrip("#").split())
+        line = unmarked(" ".join(store.cleaned(" ".join(fact.split())).split()))
         if not line:
             return "Nothing is remembered: the fact is empty."
         if len(line) > _MAX_CHARACTERS:
@@ -143,16 +143,18 @@ class _Notes:
                 f"Nothing is remembered: the fact has {len(line)} characters, and may have "
                 f"{_MAX_CHARACTERS}. Say it in a sentence."
             )
-        if not _DATED.search(line):
-            line = f"{line} ({self._now():%Y-%m-%d})"
-        line = store.cleaned(line)  # the day may have completed something
-        return _changed(store, lambda text: self._with(text, line, replaces))
+        noted = "" if _DATED.search(line) else f"({self._now():%Y-%m-%d})"
+        dated = f"{line} {noted}".rstrip()
+        if (cleaned := store.cleaned(dated)) != dated:  # the day has completed something
+            line, noted = cleaned, ""
+        return _changed(store, lambda text: self._with(text, line, noted, replaces))
 
-    def _with(self, text: str, line: str, replaces: str) -> _Change:
+    def _with(self, text: str, fact: str, noted: str, replaces: str) -> _Change:
+        line = f"{fact} {noted}".rstrip()
         if replaces.strip():
             change = _at_the_line(text, replaces, line, f"Corrected: {line}")
         else:
-            change = _Change(with_fact(text, line), f"Remembered: {line}")
+            change = _Change(with_fact(text, fact, noted), f"Remembered: {line}")
             if change.text is None:
                 return _Change(None, "The memory says that already.")
         if change.text is None:

@@ -78,6 +78,55 @@ async def test_what_is_known_is_not_written_twice(store, use):
     assert store.read_long_term().count("chess") == 1
 
 
+async def test_another_day_makes_no_other_fact(store, use):
+    """Of a fact that has no date of its own; by such a date two facts differ."""
+    text = "- plays chess. (2026-01-02)\n- met Eve (2026-01-02)\n\n# Plays go\n```\nswims\n```\n"
+    store.write_long_term(text)
+    assert await use("remember", fact="Plays chess") == "The memory says that already."
+    for fact in ("met Eve (2026-02-03)", "plays go", "swims", "3. Mai: Arzt", "4. Mai: Arzt"):
+        assert (await use("remember", fact=fact)).startswith("Remembered: " + fact)
+        assert await use("remember", fact=fact) == "The memory says that already."
+    store.write_long_term("- likes tea (2026-01-02)\n- likes tea and rum (2026-01-02)\n")
+    assert (await use("forget", fact="likes tea")).startswith("Forgotten")
+    assert store.read_long_term() == "- likes tea and rum (2026-01-02)\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "fact", "now"),
+    [
+        ("tea", "~~~ rum", "rum (2026-05-08)"),
+        ("tea", "- ```` # rum", "rum (2026-05-08)"),
+        ("  1. [x] tea", "# rum", "  1. [x] rum (2026-05-08)"),
+        ("- [ ] tea", "[x] rum", "- [x] rum (2026-05-08)"),
+        ("- 3. tea", "4. rum", "- 4. rum (2026-05-08)"),
+        ("- tea", "```rum``` is code", "- ```rum``` is code (2026-05-08)"),
+        ("- tea", "#hobby is rum", "- #hobby is rum (2026-05-08)"),
+    ],
+)
+async def test_a_correction_is_neither_heading_nor_fence(store, use, line, fact, now):
+    """Whatever it begins with, and whether or not the line before has a bullet."""
+    store.write_long_term(f"# A\n{line}\n# B\n- x")
+    assert (await use("remember", fact=fact, replaces="tea")).startswith("Corrected")
+    assert store.read_long_term() == f"# A\n{now}\n# B\n- x"
+
+
+async def test_the_section_is_not_looked_for_in_code(store, use):
+    """A heading in a fence is none, a fence without an end gets one, a mark is no line to mend."""
+    code = "```text\n# Noted\n- x\n```\n"
+    store.write_long_term(code)
+    await use("remember", fact="likes tea")
+    assert store.read_long_term() == f"{code}\n# Noted\n- likes tea (2026-05-08)\n"
+    store.write_long_term("# Noted\n- a\n\n~~~\n# B\n~~~\n- b\n\n# C")
+    await use("remember", fact="likes tea")
+    left = "# Noted\n- a\n\n~~~\n# B\n~~~\n- b\n- likes tea (2026-05-08)\n\n# C\n"
+    assert store.read_long_term() == left
+    store.write_long_term("````text\n# Noted\n```\n")
+    await use("remember", fact="likes tea")
+    left = "````text\n# Noted\n```\n````\n\n# Noted\n- likes tea (2026-05-08)\n"
+    assert store.read_long_term() == left
+    assert "no line of" in await use("forget", fact="text")
+
+
 async def test_a_line_is_corrected_in_place(store, use):
     """By words that only it has; what it was is said, and kept in the archive."""
     told = await use("remember", fact="lives in Rome", replaces="berlin lives")
