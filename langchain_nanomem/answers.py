@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_nanomem.errors import ConsolidationError
+from langchain_nanomem.fences import fenced
 from langchain_nanomem.history_log import new_entry
 from langchain_nanomem.model_calls import Call, Reply, statuses_of
 from langchain_nanomem.rendering import content_text, valid_unicode
@@ -90,7 +91,7 @@ _CUT_OFF = frozenset(
 )
 _REFUSED_STATUS = frozenset({400, 404, 422})
 _HTML = re.compile(r"\s*<(!doctype\s+html|html)\b", re.IGNORECASE)
-_CLOSING_MARK = re.compile(r"<(?=\s*/\s*(?:current_memory|conversation))", re.IGNORECASE)
+_MEMORY, _CONVERSATION = "current_memory", "conversation"
 _NOTHING = "(nothing)"
 _MAX_ENTRY_CHARACTERS = 16_000
 MAX_MEMORY_CHARACTERS = 64_000
@@ -117,19 +118,14 @@ def build_prompt(
     """
     if not isinstance(prompt, str):
         return prompt(memory, conversation)
-    parts = [fenced_memory(memory), _fenced("conversation", conversation), limit]
+    parts = [fenced_memory(memory), fenced(conversation, _CONVERSATION, _MEMORY), limit]
     question = "\n\n".join(part for part in parts if part)
     return [SystemMessage(prompt), HumanMessage(question)]
 
 
 def fenced_memory(memory: str) -> str:
     """A memory as a model is shown it, to be written anew."""
-    return _fenced("current_memory", memory.strip() or "(empty)")
-
-
-def _fenced(name: str, text: str) -> str:
-    """`text` between marks; a closing mark in it does not end it."""
-    return f"<{name}>\n{_CLOSING_MARK.sub('&lt;', text)}\n</{name}>"
+    return fenced(memory.strip() or "(empty)", _MEMORY, _CONVERSATION)
 
 
 def ask(

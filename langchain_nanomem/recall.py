@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.memory import fence
+from langchain_nanomem.fences import fenced
 from langchain_nanomem.passages import found_text
 from langchain_nanomem.rendering import content_text, render_words
 from langchain_nanomem.window import is_user
@@ -67,7 +67,7 @@ class Recall:
         if not asked:
             return messages
         text = self._found(content_text(messages[asked[-1]].content), messages, scope)
-        recalled = HumanMessage(fence(_TAG, _PREAMBLE, text))
+        recalled = HumanMessage(fenced(text, _TAG, preamble=_PREAMBLE))
         longer = [*messages[: asked[-1]], recalled, *messages[asked[-1] :]]
         return longer if text and fits(longer) else messages
 
@@ -75,7 +75,7 @@ class Recall:
         """The passages that are not in the prompt anyway, as a text; "" for none."""
         query = asked[:_QUERY_CHARACTERS]
         present = {render_words(message) for message in messages}
-        room = self._max_tokens - self._counter.count_text(fence(_TAG, _PREAMBLE, "-"))
+        room = self._max_tokens - self._counter.count_text(fenced("-", _TAG, preamble=_PREAMBLE))
         try:
             store = self._store_of(scope)
             return found_text(store, query, _MOST_HITS, room, self._counter, left_out=present)

@@ -64,6 +64,7 @@ ORDER = [
     "search_vectors",
     "search_scopes",
     "search_index",
+    "fences",
     "memory_words",
     "memory_outline",
     "memory_repeats",
