@@ -242,17 +242,18 @@ class ElementWriter:
             return Numbered(self._loose(self._elements.clean(value), line, base), None)
         number = self._at_hand(value, image, line, base)
         if number is None:
-            number = self._of_clean(self._elements.clean(value), line)
+            number = self._of_clean(value, image, line)
             self._see(Seen(value, image, number))
         return Numbered(number, image)
 
-    def _of_clean(self, value: Any, line: bool) -> int:  # noqa: FBT001 - passed through
+    def _of_clean(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
         """The number of an element as it may be written: what is in the file is so, too."""
-        image = image_of(value)
-        if image is None:
-            return self._loose(value, line, None)
-        number = self._known(value, image, line)
-        return self._store(value, image, line) if number is None else number
+        clean = self._elements.clean(value)
+        written = image if clean is value else image_of(clean)
+        if written is None:  # pragma: no cover - what is plain stays plain
+            return self._loose(clean, line, None)
+        number = self._known(clean, written, line)
+        return self._store(clean, written, line) if number is None else number
 
     def _is_line(self, value: Any) -> bool:
         """Whether it is a message that stands in a line, if it is of the conversation.

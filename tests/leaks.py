@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -65,3 +66,11 @@ def _layers(raw: bytes) -> Iterator[bytes]:
             yield from _layers(base64.b64decode(piece, validate=True))
         except binascii.Error:
             continue
+
+
+def lines_of(path: Path) -> list[str]:
+    """The ids of the messages that stand in lines of the thread ``t``, in their order."""
+    records = map(json.loads, (path / "sessions" / "t.jsonl").read_text().splitlines())
+    lines = [one for one in records if one.get("_type", "message") == "message"]
+    named = {one["of"]: one["id"] for one in lines if "of" in one}
+    return [one.get("id") or named[one["_n"]] for one in lines if "of" not in one]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
-from leaks import EVERYWHERE, TOLD, leaks, written
+from leaks import EVERYWHERE, TOLD, leaks, lines_of, written
 from scripted import FREE, LONG, ScriptedChatModel, save_memory
 
 from langchain_nanomem import MemoryState, Nanomem, NanomemSaver, SessionManager
@@ -33,14 +32,6 @@ def graph_of(saver):
     graph.add_node("answer", lambda _: {"messages": [AIMessage(TOLD)]})
     graph.add_edge(START, "answer")
     return graph.compile(checkpointer=saver)
-
-
-def lines_of(path):
-    """The ids of the messages that stand in lines, in their order."""
-    records = map(json.loads, (path / "sessions" / "t.jsonl").read_text().splitlines())
-    lines = [one for one in records if one.get("_type", "message") == "message"]
-    named = {one["of"]: one["id"] for one in lines if "of" in one}
-    return [one.get("id") or named[one["_n"]] for one in lines if "of" not in one]
 
 
 async def test_a_trimmed_state(tmp_path, call):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import re
 import threading
-from collections import deque, namedtuple
+import uuid
+from collections import defaultdict, deque, namedtuple
+from enum import Enum
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from checkpoint_graph import extended
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, Overwrite, Send, interrupt
-from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, written
+from leaks import EVERYWHERE, RULES, SECRETS, TOLD, leaks, lines_of, written
 from pydantic import SecretStr
 
 from langchain_nanomem import NanomemSaver, Redaction, SessionManager, import_checkpoints
@@ -31,6 +36,12 @@ class Note:
 
     password: str
     parts: tuple[str, ...] = (TOLD,)
+
+
+class Kind(Enum):
+    """Its members are no texts of anyone's."""
+
+    PASSWORD = "a1b2c3d4e5"
 
 
 class State(MessagesState):
@@ -51,6 +62,10 @@ VALUES = {
     "mixed list": [TOLD, AIMessage(TOLD), (TOLD,)],
     "tuple": ("user", TOLD),
     "named tuple": Pair(TOLD, TOLD),
+    "keys": [{1: TOLD, ("a", TOLD): 1}],
+    "defaults": defaultdict(list, {TOLD: [TOLD]}),
+    "kind": [re.RegexFlag.I, {"password": Kind.PASSWORD}, Kind.PASSWORD],
+    "beside an object": [uuid.UUID(int=1), TOLD],
     "set": {TOLD, "other"},
     "deque": deque([TOLD], 3),
     "message": AIMessage(TOLD, additional_kwargs={TOLD: TOLD}, artifact={"a": Note(PASSWORD)}),
@@ -219,6 +234,25 @@ def test_threads_of_another_saver_are_redacted(tmp_path, said):
     assert compiled.get_state(CONFIG).values["notes"] == "yes"
 
 
+async def test_a_delta_channel(tmp_path, call):
+    """Its writes and snapshots have no secrets, and each message is written once."""
+
+    class Delta(TypedDict):
+        messages: Annotated[list, DeltaChannel(_messages_delta_reducer, snapshot_frequency=3)]
+        notes: Annotated[list, DeltaChannel(extended, snapshot_frequency=3)]
+
+    for _ in range(4):
+        told = {"messages": [HumanMessage(TOLD)], "notes": [SECRETS["mail"]]}
+        graph = StateGraph(Delta)
+        graph.add_node("answer", answer)
+        graph.add_edge(START, "answer")
+        saver = NanomemSaver(SessionManager(tmp_path, redaction=EVERYWHERE))
+        compiled = graph.compile(checkpointer=saver)
+        await call(compiled, "invoke", told, CONFIG)
+    assert [one.id for one in compiled.get_state(CONFIG).values["messages"]] == lines_of(tmp_path)
+    assert leaks(written(tmp_path)) == []
+
+
 def test_different_texts_of_one_mark_stay_apart(tmp_path):
     """Names that are redacted to the same stay two."""
 
@@ -234,13 +268,6 @@ def test_different_texts_of_one_mark_stay_apart(tmp_path):
     compiled.invoke({"by_mail": {"a@" + "b.com": 1, "c@" + "d.com": 2}}, CONFIG)
     stored = compiled.get_state(CONFIG).values["by_mail"]
     assert stored == {"[REDACTED_EMAIL]": 1, "[REDACTED_EMAIL] (2)": 2}
-
-
-def lines_of(path):
-    """What each message line of the thread says, by its id."""
-    (file,) = (path / "sessions").glob("t.jsonl")
-    records = map(json.loads, file.read_text().splitlines())
-    return [record["id"] for record in records if "_type" not in record]
 
 
 def put(saver, config, messages, step):
