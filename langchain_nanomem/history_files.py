@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem import files, history_log
-from langchain_nanomem.history_log import HistoryEntry, read_or_empty
+from langchain_nanomem.history_log import HistoryEntry, parse_entries, read_or_empty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _ROLLED = re.compile(r"HISTORY-(\d{4})\.md")
+_AS_IT_IS = "surrogateescape"
+"""What is not UTF-8 becomes half characters, which are written as the bytes they were."""
 FileStates = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of each file: what changes whenever one of them does."""
 
@@ -119,14 +121,15 @@ class HistoryFiles:
     def without_source(self, key: str) -> int:
         """Take out the entries that tell of a session; gives their number.
 
+        What is not UTF-8 stays as it is.
+
         Raises:
-            CorruptRecordError: A file is not UTF-8.
-            OSError: One could not be read or written.
+            OSError: A file could not be read or written.
         """
         count = 0
         with self._locked():
             for path in [*self.rolled(), self.path]:
-                head, pieces = _pieces(path)
+                head, pieces = _pieces(path, _AS_IT_IS)
                 kept = [one for one in pieces if history_log.session_of(one.entry.source) != key]
                 if len(kept) < len(pieces):
                     _replace(path, [head, *(one.lines for one in kept)])
@@ -141,11 +144,21 @@ class HistoryFiles:
         _replace(path, [head, *(one.lines for one in before), *added])
 
 
-def _pieces(path: Path) -> tuple[str, list[_Piece]]:
-    """What stands before the first entry of a file, and each entry with its lines."""
+def _pieces(path: Path, errors: str = "") -> tuple[str, list[_Piece]]:
+    """What stands before the first entry of a file, and each entry with its lines.
+
+    Args:
+        path: The file.
+        errors: What becomes of bytes that are not UTF-8; by default they raise.
+
+    Raises:
+        CorruptRecordError: It is not UTF-8.
+        OSError: It can't be read.
+    """
     content = read_or_empty(path)
-    entries = history_log.read_entries(path, content)
-    lines = _LINE.findall(content.decode("utf-8", "ignore"))
+    text = content.decode("utf-8", errors or "ignore")
+    found = parse_entries(text) if errors else history_log.read_entries(path, content)
+    entries, lines = list(found), _LINE.findall(text)
     starts = [entry.line_number - 1 for entry in entries]
     head = "".join(lines[: starts[0]]) if starts else "".join(lines)
     spans = pairwise([*starts, len(lines)])
@@ -154,7 +167,7 @@ def _pieces(path: Path) -> tuple[str, list[_Piece]]:
 
 
 def _replace(path: Path, parts: Iterable[str]) -> None:
-    files.replace_file(path, _joined(parts).encode())
+    files.replace_file(path, _joined(parts).encode("utf-8", _AS_IT_IS))
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -124,7 +124,16 @@ class Archive(ABC):
 
     @abstractmethod
     def sessions(self) -> list[ArchivedSession]:
-        """All that can be read, in the order of their keys."""
+        """All that can be read, in the order of their keys; of others a warning tells."""
+
+    def find(self, key: str) -> ArchivedSession | None:
+        """What is known of the session of a key; None where it is not put away.
+
+        Raises:
+            OSError: It can't be read.
+            CorruptRecordError: It is damaged.
+        """
+        return next((one for one in self.sessions() if one.key == key), None)
 
     @abstractmethod
     def states(self) -> dict[str, JournalState]:

@@ -316,10 +316,10 @@ class MemoryStore:
     def forget_session(self, session_id: str) -> int:
         """Take the entries out of the log that tell of a session, and give their number.
 
-        Facts in MEMORY.md don't say which session they come from, and stay.
+        Facts in MEMORY.md don't say which session they come from, and stay. What is not UTF-8
+        stays as it is.
 
         Raises:
-            CorruptRecordError: A file is not UTF-8.
             OSError: It could not be read or written.
         """
         return self._history.without_source(session_id)

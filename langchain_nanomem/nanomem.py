@@ -156,6 +156,9 @@ class Nanomem:
         or not, and its entries in the log and the index; which facts in MEMORY.md come from it
         nobody can tell, and the report says so.
 
+        What is damaged is no hindrance: the very session that is asked for goes, readable or
+        not; of a user goes all that can be told to be theirs, and the report names the rest.
+
         It is safe while the agent runs: a consolidation under way writes nothing afterwards. A
         turn that begins later makes new files.
 
@@ -170,13 +173,13 @@ class Nanomem:
         Raises:
             ValueError: Not exactly one of the three is given, or the scope is the workspace's.
             ScopeError: All users share one memory, so that it can't be told apart.
-            OSError: Something could not be removed; the same call goes on with the rest.
+            OSError: Something could not be removed; the rest was.
         """
         given = [one for one in (user_id, session_id, scope) if one is not None]
         if len(given) != 1:
             raise ValueError("give one of user_id, session_id and scope")
         if session_id is not None:
-            return self._erase_session(session_id)
+            return erase_session(self.sessions, self.memory_for, session_id)
         whose = f"scope {scope!r}" if user_id is None else f"user {user_id!r}"
         if scope is None:
             config: Any = {"configurable": {"user_id": user_id}}
@@ -187,14 +190,6 @@ class Nanomem:
                 "be told apart: erase their sessions, one by one, with session_id=..."
             )
         return erase_scope(self.sessions, self.memory_for(tuple(scope)), whose)
-
-    def _erase_session(self, key: str) -> Erased:
-        archived = {one.key: one.scope for one in self.sessions.list_archived()}
-        scope = archived.get(key)
-        if scope is None:
-            with self.sessions.reading(key) as records:
-                scope = records.scope or ()
-        return erase_session(self.sessions, self.memory_for(scope), key)
 
     def apply_retention(self, rule: Retention, *, now: datetime | None = None) -> Retained:
         """Put away or delete what is older or more than is to be kept: see `Retention`.

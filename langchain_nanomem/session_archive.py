@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
+import logging
 import os
 import zlib
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from langchain_nanomem.errors import CorruptRecordError
-from langchain_nanomem.files import file_stem, make_directory, read_bytes, replace_file
+from langchain_nanomem.files import file_stem, make_directory, open_file, read_bytes, replace_file
 from langchain_nanomem.journal import Archive, ArchivedSession
 from langchain_nanomem.memory_journal import BytesReader, Content
 from langchain_nanomem.session import parse_timestamp, utc_now
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import JournalState
 
+logger = logging.getLogger(__name__)
+
 _ENDING = ".jsonl.gz"
 _PREFIX = "+archive/"
 """What the names of archived sessions begin with, beside those of others."""
+_GZIP = 16 + zlib.MAX_WBITS
+"""By which zlib knows gzip's form: https://docs.python.org/3/library/zlib.html"""
+_HEAD_STEP = 256
 _REMEDY = "Restore it from a backup, or delete it."
 
 
@@ -82,21 +87,27 @@ class SessionArchive(Archive):
     def sessions(self) -> list[ArchivedSession]:
         found = []
         for name in self.states():
-            with contextlib.suppress(OSError, CorruptRecordError):
+            try:
                 found.append(self.session(name))
+            except FileNotFoundError:  # brought back meanwhile
+                continue
+            except (OSError, CorruptRecordError) as error:
+                logger.warning("an archived session can't be read: %s", error)
         return sorted(found)
+
+    @override
+    def find(self, key: str) -> ArchivedSession | None:
+        try:
+            return self.session(self.name(key))
+        except FileNotFoundError:
+            return None
 
     @override
     def session(self, name: str) -> ArchivedSession:
         path = self.directory / f"{name.removeprefix(_PREFIX)}{_ENDING}"
         head = _head(path)
-        return ArchivedSession(
-            head["key"],
-            tuple(head["scope"]),
-            parse_timestamp(head["archived_at"]) or datetime.fromtimestamp(0, UTC),
-            path.stat().st_size,
-            path,
-        )
+        at = parse_timestamp(head.get("archived_at")) or datetime.fromtimestamp(0, UTC)
+        return ArchivedSession(head["key"], tuple(head["scope"]), at, path.stat().st_size, path)
 
     @override
     def states(self) -> dict[str, JournalState]:
@@ -130,11 +141,22 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _head(path: Path) -> dict[str, Any]:
+    """The first line. It is read on its own, for it tells whose the rest is, damaged or not."""
+    unpacker, line = zlib.decompressobj(wbits=_GZIP), b""
     try:
-        with gzip.open(path) as file:
-            head: dict[str, Any] = json.loads(file.readline())
-    except FileNotFoundError:
-        raise
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+            while b"\n" not in line and (part := file.read(_HEAD_STEP)):
+                line += unpacker.decompress(part)
+        head = json.loads(line.partition(b"\n")[0])
+    except (zlib.error, ValueError) as error:
         raise CorruptRecordError(path, 1, f"it can't be unpacked ({error})", _REMEDY) from error
-    return head
+    if not _is_head(head):
+        raise CorruptRecordError(path, 1, "it doesn't say which session it is", _REMEDY)
+    return dict(head)
+
+
+def _is_head(head: Any) -> bool:
+    if not isinstance(head, dict) or not isinstance(head.get("key"), str):
+        return False
+    scope = head.get("scope")
+    return isinstance(scope, list) and all(isinstance(part, str) for part in scope)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from scripted import FREE, LONG, ScriptedChatModel, save_memory
 
-from langchain_nanomem import MemoryState, Nanomem, ScopeError
+from langchain_nanomem import Erased, MemoryState, Nanomem, ScopeError
 
 ADA, BOB = ("user", "ada"), ("user", "bob")
 
@@ -139,6 +141,134 @@ def test_a_session_that_nobody_can_read_is_named(tmp_path):
     report = memory.erase(user_id="ada")
     assert (report.sessions, report.unreadable) == (["good"], ["bad"])
     assert "Not readable" in str(report)
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    cut = {"whole": b"no archive", "head": b"\0" * 40 + content[40:], "body": content[:-12]}[how]
+    path.write_bytes(cut)
+
+
+@pytest.mark.parametrize("how", ["whole", "head", "body"])
+async def test_a_damaged_archive_hinders_nothing(tmp_path, call, how, caplog):
+    """All else goes. It goes too where its head can be read; else it is named."""
+    memory = await live(tmp_path, "ada", call)
+    (kept,) = memory.sessions.list_archived()
+    damage(kept.path, how)
+    report = memory.erase(user_id="ada")
+    assert report.sessions == ["chat ada"]
+    assert {path.name for path in report.files} > {"MEMORY.md", "HISTORY.md"}
+    if how == "body":
+        assert (report.archived, report.unreadable) == (["old ada"], [])
+        assert "nothing of it was looked for: the archived session 'old ada'" in str(report)
+    else:
+        assert (report.archived, report.unreadable) == ([], ["archive/old%20ada"])
+        assert "Not readable" in str(report)
+        assert memory.sessions.list_archived() == []
+        assert "an archived session can't be read" in caplog.text
+    assert kept.path.exists() == (how != "body")
+    assert holding(tmp_path, "garden of ada") == []
+    again = memory.erase(user_id="ada")
+    assert not again
+    assert ("Not readable" in str(again)) == (how != "body")
+
+
+@pytest.mark.parametrize("where", ["session", "archive"])
+def test_the_very_session_goes_though_it_is_damaged(tmp_path, where):
+    """Its file, its entries in whosever log, what was put aside; nothing raises."""
+    memory = opened(tmp_path, "ada")
+    memory.sessions.bind_scope("s", ADA)
+    memory.history("s").add_messages([HumanMessage(telling("ada", "roses"))])
+    memory.memory_for(ADA).append_history(telling("ada", "news"), source="s 0-1")
+    memory.memory_for(ADA).append_history(telling("ada", "more"), source="t 0-1")
+    path = memory.sessions.journal.path("s")
+    if where == "archive":
+        memory.sessions.archive("s")
+        path = memory.sessions.list_archived()[0].path
+        damage(path, "whole")
+    else:
+        path.write_bytes(b"no record\n" + path.read_bytes() + b"none, either\n")
+        memory.close()
+    report = memory.erase(session_id="s")
+    assert (report.sessions or report.archived, report.log_entries) == (["s"], 1)
+    assert "nobody can tell whose memory" in str(report)
+    assert not path.exists()
+    assert holding(tmp_path, "ada has roses") == []
+    assert [one.source for one in memory.memory_for(ADA).history_entries()] == ["t 0-1"]
+
+
+def test_the_entries_of_a_session_that_is_gone_go_too(tmp_path):
+    """Deleted before, it can't tell whose it was: all logs are looked through."""
+    memory = opened(tmp_path, "ada")
+    for scope in (ADA, BOB):
+        memory.memory_for(scope).append_history("news", source=f"of {scope[1]} 0-1")
+    assert memory.erase(session_id="of bob").log_entries == 1
+    assert memory.memory_for(BOB).history_entries() == []
+    assert len(memory.memory_for(ADA).history_entries()) == 1
+
+
+def test_a_log_that_is_no_text_is_cleaned_as_well(tmp_path):
+    """The entries of the session go, and all other bytes stay."""
+    memory = Nanomem(tmp_path)
+    memory.history("s").add_messages([HumanMessage("hello")])
+    log = memory.memory.history_path
+    for number, name in enumerate(("before", "s", "s", "behind")):
+        memory.memory.append_history(f"entry of {name}", source=f"{name} {number}-9")
+        log.write_bytes(log.read_bytes() + b"\na note of \xff bytes\n")
+    report = memory.erase(session_id="s")
+    assert (report.sessions, report.log_entries) == (["s"], 2)
+    assert b"entry of s" not in log.read_bytes()
+    assert log.read_bytes().count(b"a note of \xff bytes\n") == 4
+    assert log.read_bytes().count(b"entry of be") == 2
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(tmp_path, monkeypatch):
+    """One session that the system does not let go: the error comes when all else is gone."""
+    memory = opened(tmp_path, "ada")
+    for key in ("a", "b", "c"):
+        memory.sessions.bind_scope(key, ADA)
+    memory.memory_for(ADA).write_long_term("- a fact")
+    unlink = type(tmp_path).unlink
+
+    def refuse(path, missing_ok=False):  # noqa: FBT002 - its form
+        if path.name == "a.jsonl":
+            raise PermissionError(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(type(tmp_path), "unlink", refuse)
+    with pytest.raises(PermissionError):
+        memory.erase(user_id="ada")
+    assert [one["key"] for one in memory.sessions.list_sessions()] == ["a"]
+    assert not memory.memory_for(ADA).memory_path.exists()
+
+
+def test_a_report_tells_all_that_it_knows():
+    """What is unreadable, what remains, and the notes: also where nothing was removed."""
+    report = Erased("user 'x'", unreadable=["bad"], remains=[Path("left.md")], notes=["Note."])
+    told = str(report)
+    assert not report
+    assert told.startswith("Nothing is known of user 'x'")
+    assert all(part in told for part in ("bad", "left.md", "Note."))
+
+
+@pytest.mark.parametrize(
+    "text", ['she said "yes, at nine" today', "Zo\u00eb wohnt in K\u00f6ln am Rhein"]
+)
+def test_what_remains_is_found_in_whatever_form(tmp_path, text):
+    """As it is, in JSON, with and without escapes, and in JSON within JSON."""
+    memory = Nanomem(tmp_path)
+    once = json.dumps(text)
+    forms = {
+        "raw": text,
+        "json": once,
+        "twice": json.dumps(once),
+        "utf8": json.dumps({"t": text}, ensure_ascii=False),
+    }
+    for name, form in forms.items():
+        (tmp_path / f"{name}.txt").write_text(form)
+    memory.history("s").add_messages([HumanMessage(text)])
+    report = memory.erase(session_id="s")
+    assert {path.stem for path in report.remains} == {*forms}
 
 
 def test_a_consolidation_under_way_writes_nothing_afterwards(tmp_path):
