@@ -40,7 +40,8 @@ class MemoryChain(Runnable[Any, Any]):
     too; what it streams as one message, also where its consumer goes away in the middle. What
     can't be written is raised. Turns of a session wait for each other, in this process.
 
-    The config names the session: ``session_id``, or ``thread_id``.
+    The config names the session: ``session_id``, or ``thread_id``; ``off_the_record`` in it keeps
+    the session out of memory, log and search, for good.
 
     Args:
         prompt: Makes the messages for a model.
@@ -66,7 +67,7 @@ class MemoryChain(Runnable[Any, Any]):
         config = ensure_config(config)
         key = session_key(config)
         with self._turns.turn(key), self._turns.inside(key):
-            conversation = self._begun(key, input, config)
+            conversation = self._begun(input, config)
             call = partial(self.bound.invoke, config=config, **kwargs)
             output = self.prompt.answer(conversation, call)
             self._record(key, output)
@@ -79,7 +80,7 @@ class MemoryChain(Runnable[Any, Any]):
         key = session_key(config)
         async with self._turns.aturn(key):
             with self._turns.inside(key):
-                conversation = await asyncio.to_thread(self._begun, key, input, config)
+                conversation = await asyncio.to_thread(self._begun, input, config)
                 call = partial(self.bound.ainvoke, config=config, **kwargs)
                 output = await self.prompt.aanswer(conversation, call)
                 await asyncio.to_thread(self._record, key, output)
@@ -93,7 +94,7 @@ class MemoryChain(Runnable[Any, Any]):
         config = ensure_config(config)
         key = session_key(config)
         with self._turns.turn(key):
-            conversation, whole = self._begun(key, input, config), None
+            conversation, whole = self._begun(input, config), None
             parts = self._parts(conversation, partial(self.bound.stream, config=config, **kwargs))
             try:
                 while True:
@@ -116,7 +117,7 @@ class MemoryChain(Runnable[Any, Any]):
         config = ensure_config(config)
         key = session_key(config)
         async with self._turns.aturn(key):
-            conversation = await asyncio.to_thread(self._begun, key, input, config)
+            conversation = await asyncio.to_thread(self._begun, input, config)
             stream, whole = partial(self.bound.astream, config=config, **kwargs), None
             parts = self._aparts(conversation, stream)
             try:
@@ -134,13 +135,12 @@ class MemoryChain(Runnable[Any, Any]):
 
     # --- its steps ---
 
-    def _begun(self, key: str, given: Any, config: RunnableConfig) -> Conversation:
+    def _begun(self, given: Any, config: RunnableConfig) -> Conversation:
         """The session as a conversation, with what is new at its end."""
-        consolidator = self.prompt.consolidator
-        new = _asked(given)
-        consolidator.sessions.bind_scope(key, consolidator.scope_of(config))
-        consolidator.sessions.append_messages(key, new)
-        return of_session(consolidator.sessions.get_or_create(key))
+        sessions, new = self.prompt.consolidator.sessions, _asked(given)
+        key = self.prompt.bound_session(config)
+        sessions.append_messages(key, new)
+        return of_session(sessions.get_or_create(key))
 
     def _parts(
         self, conversation: Conversation, stream: Callable[[list[BaseMessage]], Iterator[Any]]

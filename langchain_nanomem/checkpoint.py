@@ -27,6 +27,7 @@ from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
 from langchain_nanomem.records import MESSAGES
 from langchain_nanomem.removal import RemovingSaver, run_mark
+from langchain_nanomem.scopes import asks_off_the_record
 from langchain_nanomem.session import utc_now
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ class NanomemSaver(RemovingSaver):
     ) -> RunnableConfig:
         """Add a checkpoint. One that is late, of a thread that was deleted since, is dropped.
 
+        With ``off_the_record`` in its config nothing of the thread is searched any more.
+
         Args:
             config: Its thread and namespace; its ``checkpoint_id`` is that of the parent.
             checkpoint: The checkpoint.
@@ -207,6 +210,8 @@ class NanomemSaver(RemovingSaver):
                 self._dropped.add(checkpoint["id"])
                 self._take_back(records, (namespace, checkpoint["id"]))
             else:
+                if asks_off_the_record(config):
+                    self.sessions.keep_off_the_record(key)
                 writer = ElementWriter(self._elements, records)
                 apart = self._apart(checkpoint)
                 rest = {n: v for n, v in checkpoint.items() if n not in apart}

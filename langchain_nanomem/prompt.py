@@ -19,7 +19,7 @@ from langchain_nanomem.conversation import Conversation, of_messages
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fitting import fit, least
 from langchain_nanomem.folded import POINTER
-from langchain_nanomem.scopes import session_key
+from langchain_nanomem.scopes import asks_off_the_record, session_key
 from langchain_nanomem.window import Window, leading_system, with_memory
 
 if TYPE_CHECKING:
@@ -139,17 +139,26 @@ class MemoryPrompt(Runnable[Any, list[BaseMessage]]):
 
     def conversation(self, given: Any, config: RunnableConfig) -> Conversation:
         """The conversation that is given, with its pointer; its new messages are recorded."""
-        parts = _read(given, config)
-        key, sessions = session_key(config), self.consolidator.sessions
-        sessions.bind_scope(key, self.consolidator.scope_of(config))
-        if (config.get("configurable") or {}).get("off_the_record"):
-            sessions.keep_off_the_record(key)
-        messages = parts.messages
+        parts, sessions = _read(given, config), self.consolidator.sessions
+        key, messages = self.bound_session(config), parts.messages
         if parts.writer == "prompt":
             messages = self._recorded(key, messages)
         with sessions.reading(key) as records:
             later = parts.writer == "chain"
             return of_messages(records, messages, parts.pointer_id, is_recorded_later=later)
+
+    def bound_session(self, config: RunnableConfig) -> str:
+        """The session of a run: bound to whose memory it uses, and off the record if it says so.
+
+        Raises:
+            ValueError: The config names no session.
+            ScopeError: It is not clear whose memory is meant, or it is another's.
+        """
+        key, sessions = session_key(config), self.consolidator.sessions
+        sessions.bind_scope(key, self.consolidator.scope_of(config))
+        if asks_off_the_record(config):
+            sessions.keep_off_the_record(key)
+        return key
 
     def _recorded(self, key: str, given: list[BaseMessage]) -> list[BaseMessage]:
         """The messages with ids; new ones are recorded where no checkpointer of ours does it."""

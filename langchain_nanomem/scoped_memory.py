@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import ScopeError
 from langchain_nanomem.memory import MemoryStore
-from langchain_nanomem.scopes import session_key
+from langchain_nanomem.scopes import asks_off_the_record, session_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,8 @@ class ScopedMemory:
 
     def is_off_the_record(self, config: RunnableConfig) -> bool:
         """Whether nothing of the session of a run is to be remembered."""
+        if asks_off_the_record(config):
+            return True
         try:
             return self._sessions.is_off_the_record(session_key(config))
         except ValueError:  # it is called outside of any session

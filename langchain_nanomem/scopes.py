@@ -77,6 +77,11 @@ def session_key(config: RunnableConfig) -> str:
     )
 
 
+def asks_off_the_record(config: RunnableConfig) -> bool:
+    """Whether a run says that nothing of its session is to be remembered."""
+    return bool((config.get("configurable") or {}).get("off_the_record"))
+
+
 def _checked(scope: Any) -> Scope:
     is_names = isinstance(scope, (tuple, list)) and all(isinstance(p, str) and p for p in scope)
     if not is_names:

@@ -69,6 +69,37 @@ async def test_the_tools_remember_nothing_of_it(tmp_path, call):
     assert "Nothing is changed" in await call(forget, "invoke", {"fact": "tea"}, ON)
 
 
+@pytest.mark.parametrize("how", ["invoke", "stream"])
+async def test_around_a_chain_it_is_the_same(tmp_path, call, how):
+    """`wrap` looks at the config too, and binds the session to its scope as before."""
+    memory = opened(tmp_path, scope="user")
+    chain = memory.wrap(ScriptedChatModel(replies=["I see."]))
+    config = {"configurable": {**OFF["configurable"], "user_id": "ada"}}
+    for number in range(8):
+        await call(chain, how, f"{number} {SECRET}{LONG}", config)
+    assert memory.consolidator.model.calls == 0
+    assert memory.memory_for(("user", "ada")).search_history("owl") == []
+    assert memory.sessions.is_off_the_record("t")
+    assert len(memory.sessions.get_or_create("t").messages) == 16
+    assert memory.sessions.get_or_create("t").scope == ("user", "ada")
+
+
+async def test_of_a_graph_without_a_memory_nothing_is_searched(tmp_path, call):
+    """The checkpointer looks at the config, and so does a tool that would remember."""
+    memory = opened(tmp_path)
+    _, remember, _ = memory.tools(writing=True)
+    graph = StateGraph(MemoryState)
+    graph.add_node("echo", lambda _: {"messages": ["I see the owl"]})
+    graph.add_edge(START, "echo")
+    compiled = graph.compile(checkpointer=memory.checkpointer)
+    await call(compiled, "invoke", {"messages": [HumanMessage(SECRET)]}, OFF)
+    assert memory.memory.search_history("owl") == []
+    assert len(memory.sessions.get_or_create("t").messages) == 2
+    fresh = {"configurable": {"thread_id": "u", "off_the_record": True}}
+    assert "off the record" in await call(remember, "invoke", {"fact": SECRET}, fresh)
+    assert memory.memory.read_long_term() == ""
+
+
 def test_what_was_found_before_is_found_no_more(tmp_path):
     """Marked later, a session leaves the index; emptied, it stays marked; so in the archive."""
     memory = opened(tmp_path)
