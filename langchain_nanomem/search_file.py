@@ -18,6 +18,7 @@ from langchain_nanomem.search_terms import TERMS_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -122,11 +123,21 @@ class SearchFile:
                 self._close()
                 raise
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The same in a transaction: all that is read is of one moment, whoever writes meanwhile.
+
+        Nothing is written in it.
+        """
+        return self._transaction("BEGIN")
+
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """The same in a transaction: nobody else writes, all of it is kept or nothing."""
+        return self._transaction("BEGIN IMMEDIATE")
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self.opened() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(begin)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -160,9 +171,17 @@ class SearchFile:
             _OF_THE_PARENT.append(connection)
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection, made anew after a fork, and where the file is another one now."""
-        is_ours = self._process == os.getpid() and self._inode == _inode(self.path)
-        if self._connection is None or not is_ours:
+        """The connection, made anew after a fork, and where the file is another one now.
+
+        A transaction goes on in the file that it began in.
+        """
+        is_ours = self._process == os.getpid()
+        is_begun = self._connection is not None and self._connection.in_transaction
+        if (
+            self._connection is None
+            or not is_ours
+            or not (is_begun or self._inode == _inode(self.path))
+        ):
             self._close()
             self._connection = _connected(self.path)
             self._process, self._inode = os.getpid(), _inode(self.path)

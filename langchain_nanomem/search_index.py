@@ -156,7 +156,7 @@ class SearchIndex:
         near = None
         if meaning is not None and limit and query.asked:
             vectors = self._vectors_of(meaning)
-            vector = vectors.of_query(query.asked, self._up_to_date)
+            vector = vectors.of_query(query.asked, self._up_to_date, self._written)
             near = None if vector is None else Near(vectors, vector, meaning.weight)
         wanted = frozenset(kinds)
         return self._up_to_date(lambda *_: self._found(query, limit, wanted, around, near))
@@ -168,19 +168,37 @@ class SearchIndex:
             return self._vectors
 
     def _up_to_date(self, work: Callable[[on_disk.SearchFile, Passages], T]) -> T:
-        """Do something with the index as all is now, while nobody else uses it."""
+        """Look at the index as all is now, while nobody else in this process uses it."""
+        return self._recovering(lambda: self._with_news(work))
+
+    def _written(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Write something into the index, all or nothing."""
+
+        def write() -> None:
+            self._prepare()
+            with self._file.writing() as connection:
+                work(connection)
+
+        self._recovering(write)
+
+    def _recovering(self, work: Callable[[], T]) -> T:
         with self._guard:
             try:
-                return self._with_news(work)
+                return work()
             except sqlite3.DatabaseError as error:
                 self._recover(error)
-                return self._with_news(work)
+                return work()
 
     def _with_news(self, work: Callable[[on_disk.SearchFile, Passages], T]) -> T:
         self._read_news()
-        with self._file.opened() as connection:
+        self._prepare()
+        with self._file.reading() as connection:
             self._load(connection)
             return work(self._file, self._passages)
+
+    def _prepare(self) -> None:
+        if self._vectors is not None:
+            self._vectors.prepare(self._file)
 
     def erase(self) -> None:
         """Remove the index."""

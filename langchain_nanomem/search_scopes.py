@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.search_file import SearchFile
 from langchain_nanomem.search_places import Bound, bound_in, put_bound
-from langchain_nanomem.session_archive import is_archived
+from langchain_nanomem.session_archive import archived_name, is_archived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,7 @@ class SessionScopes:
 
     def of_scope(self, scope: tuple[str, ...]) -> dict[str, Bound]:
         """The sessions of a scope as they are now, by the names of their journals."""
-        archive = self._sessions.journal.archive
-        states = self._sessions.journal.states() | ({} if archive is None else archive.states())
+        states = self._states()
         if states.keys() - self._known.keys():
             self._load()
         to_ask = [name for name, state in states.items() if self._is_unclear(name, state)]
@@ -49,6 +48,16 @@ class SessionScopes:
             for name, bound in self._known.items()
             if bound.scope == scope and name in states
         }
+
+    def _states(self) -> dict[str, JournalState]:
+        """The state of each session. What is put away or brought back meanwhile is not missed."""
+        journal = self._sessions.journal
+        archive = journal.archive
+        if archive is None:
+            return journal.states()
+        before, states, after = archive.states(), journal.states(), archive.states()
+        moved = set(map(archived_name, states))  # or a crash left both
+        return states | {n: s for n, s in (before | after).items() if n not in moved}
 
     def close(self) -> None:
         """Let go of the file."""

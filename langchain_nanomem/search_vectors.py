@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Step = Callable[[Callable[["SearchFile", "Passages"], Any]], Any]
-"""Does something with an index as it is now, while nobody else uses it."""
+Look = Callable[[Callable[["SearchFile", "Passages"], Any]], Any]
+"""Looks at an index as it is now, at one moment; nothing is written meanwhile."""
+Write = Callable[[Callable[[sqlite3.Connection], None]], None]
+"""Writes into an index that was prepared."""
 
 DEFAULT_WEIGHT = 0.3
 _MOST_AT_ONCE = 2_000
@@ -96,12 +98,13 @@ class Vectors:
         self._ids: dict[int, None] = {}
         self._packed = bytearray()
 
-    def of_query(self, text: str, step: Step) -> bytes | None:
+    def of_query(self, text: str, look: Look, write: Write) -> bytes | None:
         """The vector of a query; None where there is none. Passages without one are embedded.
 
         Args:
             text: The query.
-            step: Reaches the index.
+            look: Reaches the index.
+            write: Reaches it to write.
         """
         known, vector = self._asked
         if known != text or not vector:
@@ -109,7 +112,7 @@ class Vectors:
         if not vector:
             return None
         self._asked = text, vector
-        self._embed_waiting(step)
+        self._embed_waiting(look, write)
         return vector
 
     def nearest(self, file: SearchFile, passages: Passages, vector: bytes) -> Iterator[PassageRow]:
@@ -121,24 +124,43 @@ class Vectors:
 
     # --- embedding ---
 
-    def _embed_waiting(self, step: Step) -> None:
+    def prepare(self, file: SearchFile) -> None:
+        """Have a file hold vectors of this embedder, and of no other."""
+        if not self._size:
+            return
+        with file.opened() as connection:
+            if _has_tables(connection) and _maker_in(connection) == self._name:
+                return
+        with file.writing() as connection:
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
+            if _maker_in(connection) == self._name:  # another process was faster
+                return
+            gone = connection.execute("DELETE FROM vectors").rowcount
+            connection.execute("DELETE FROM embedder")
+            connection.execute("INSERT INTO embedder VALUES (?)", (self._name,))
+        self._begin(None)
+        if gone:
+            logger.info("%s: %d vectors of another embedder are thrown away", file.path, gone)
+
+    def _embed_waiting(self, look: Look, write: Write) -> None:
         end, left = time.monotonic() + _MOST_SECONDS, _MOST_AT_ONCE
         while left > 0 and time.monotonic() < end and not self._is_pausing("passages"):
-            batch: dict[int, str] = step(self._claim)
+            batch: dict[int, str] = look(self._claim)
             if not batch:
                 return
             try:
-                self._embed(batch, step)
+                self._embed(batch, write)
             finally:
                 self._claimed -= batch.keys()
             left -= len(batch)
 
-    def _embed(self, batch: dict[int, str], step: Step) -> None:
+    def _embed(self, batch: dict[int, str], write: Write) -> None:
         texts = [text[:_MOST_CHARACTERS] for text in batch.values()]
         vectors = self._made("passages", lambda: self.embedder.embed_documents(texts), len(batch))
         if all(vectors):
             made = list(zip(batch, batch.values(), vectors, strict=True))
-            step(lambda file, passages: self._keep(file, passages, made))
+            write(lambda connection: self._keep(connection, made))
         else:
             self._failures.update(batch.keys())
 
@@ -186,17 +208,12 @@ class Vectors:
     # --- the file ---
 
     def _catch_up(self, file: SearchFile, passages: Passages) -> None:
-        """Know what the file has."""
+        """Know what the file has; where another embedder took it over just now, that is nothing."""
         if self._passages is not passages:
             self._begin(passages)
-            with file.writing() as connection:
-                for statement in _TABLES.split(";\n"):
-                    connection.execute(statement)
         with file.opened() as connection:
-            if _maker_in(connection) != self._name:
-                self._take_over(file)
-                self._begin(passages)
-            rows = _vectors_behind(connection, self._last_vector)
+            is_ours = _maker_in(connection) == self._name
+            rows = _vectors_behind(connection, self._last_vector) if is_ours else []
         for number, passage, vector in rows:
             self._add(number, passage, vector)
         for row in reversed(passages.rows.values()):
@@ -215,27 +232,14 @@ class Vectors:
             self._ids[passage] = None
             self._packed += vector
 
-    def _take_over(self, file: SearchFile) -> None:
-        """Throw away what another embedder made."""
-        with file.writing() as connection:
-            gone = connection.execute("DELETE FROM vectors").rowcount
-            connection.execute("DELETE FROM embedder")
-            connection.execute("INSERT INTO embedder VALUES (?)", (self._name,))
-        if gone:
-            logger.info("%s: %d vectors of another embedder are thrown away", file.path, gone)
-
-    def _keep(
-        self, file: SearchFile, passages: Passages, made: list[tuple[int, str, bytes]]
-    ) -> None:
+    def _keep(self, connection: sqlite3.Connection, made: list[tuple[int, str, bytes]]) -> None:
         """Put vectors to their passages, as far as those are what was embedded."""
-        self._catch_up(file, passages)
-        with file.writing() as connection:
-            if _maker_in(connection) == self._name:
-                connection.executemany(
-                    "INSERT OR IGNORE INTO vectors(passage, vector) "
-                    "SELECT id, ?3 FROM passages WHERE id=?1 AND text=?2",
-                    made,
-                )
+        if _maker_in(connection) == self._name:
+            connection.executemany(
+                "INSERT OR IGNORE INTO vectors(passage, vector) "
+                "SELECT id, ?3 FROM passages WHERE id=?1 AND text=?2",
+                made,
+            )
 
     @property
     def _name(self) -> str:
@@ -253,6 +257,11 @@ class Near(NamedTuple):
     vectors: Vectors
     vector: bytes
     weight: float
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    rows = connection.execute("SELECT name FROM sqlite_master")
+    return {("vectors",), ("embedder",)}.issubset(rows)
 
 
 def _maker_in(connection: sqlite3.Connection) -> str | None:

@@ -112,7 +112,7 @@ class SessionArchive(Archive):
     @override
     def states(self) -> dict[str, JournalState]:
         states = states_in(self.directory, _ENDING)
-        return {_PREFIX + stem: state for stem, state in states.items()}
+        return {archived_name(stem): state for stem, state in states.items()}
 
     @override
     def reader(self, key: str) -> BytesReader:
@@ -121,10 +121,15 @@ class SessionArchive(Archive):
 
     def name(self, key: str) -> str:
         """The name of a session in `states`."""
-        return _PREFIX + file_stem(key)
+        return archived_name(file_stem(key))
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{file_stem(key)}{_ENDING}"
+
+
+def archived_name(name: str) -> str:
+    """What a session is called in `SessionArchive.states` that has this name elsewhere."""
+    return _PREFIX + name
 
 
 def is_archived(name: str) -> bool:

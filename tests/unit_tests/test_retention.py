@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -79,6 +81,44 @@ def test_another_process_that_knows_it_finds_it_too(memory, tmp_path):
         "the old owl sits in the barn",
         "more",
     ]
+
+
+@pytest.mark.parametrize("with_meaning", [False, True])
+def test_a_search_sees_one_moment(tmp_path, with_meaning):
+    """Another one takes a session out of the index between two reads of a search: none fails."""
+    embedder = DeterministicFakeEmbedding(size=4) if with_meaning else None
+    memory, other = Nanomem(tmp_path, embedder=embedder), Nanomem(tmp_path)
+    for key in ("a", "b"):
+        memory.history(key).add_messages([HumanMessage(f"owl {key} {n}") for n in range(9)])
+    memory.memory.search_history("owl")
+    others = []
+
+    def put_away(statement):
+        if "text FROM passages" in statement and not others:
+            others.append(threading.Thread(target=lambda: use(other)))
+            others[0].start()
+            others[0].join(0.5)  # its end may wait for ours
+
+    def use(other):
+        other.sessions.archive("a")
+        other.memory.search_history("owl")
+
+    connection = memory.memory._index._file._connection
+    connection.set_trace_callback(put_away)
+    assert len(memory.memory.search_history("owl", limit=18, neighbours=1)) == 18
+    others[0].join()
+    assert [one.key for one in other.sessions.list_archived()] == ["a"]
+    assert len(memory.memory.search_history("owl", limit=18, neighbours=1)) == 18
+
+
+def test_a_session_that_is_in_both_places_is_found_once(memory):
+    """What a crash left in the archive counts no more than once, and the file is the truth."""
+    memory.sessions.archive("old")
+    (kept,) = memory.sessions.list_archived()
+    content = kept.path.read_bytes()
+    memory.sessions.restore("old")
+    kept.path.write_bytes(content)
+    assert [hit.session_id for hit in memory.memory.search_history('"the old owl"')] == ["old"]
 
 
 def test_it_is_brought_back_by_hand(memory):
