@@ -160,13 +160,23 @@ class FileJournal(Journal):
     def bring_back(self, key: str) -> bool:
         with self.lock(key):
             path = self.path(key)
-            if not self.archive.holds(key) or path.exists():
+            if not self.archive.holds(key):
+                return False
+            if path.exists():
+                self._drop_copy(key, path)
                 return False
             make_directory(path.parent)
             replace_file(path, self.archive.lines(key))
             self._tombstone(key).unlink(missing_ok=True)
             self.archive.remove(key)
         return True
+
+    def _drop_copy(self, key: str, path: Path) -> None:
+        """Take out of the archive what a crash has left there of a journal that is here."""
+        with contextlib.suppress(CorruptRecordError):  # it is let alone, as one that differs is
+            if read_bytes(path).startswith(self.archive.lines(key)):
+                self.archive.remove(key)
+                forget_session(self.workspace, self.archive.name(key))
 
     @override
     def delete(self, key: str) -> bool:

@@ -183,29 +183,36 @@ class SessionManager:
         ]
 
     def archive(self, key: str) -> bool:
-        """Put a session away, compressed; False where there is none, or it is empty.
+        """Put a session away, compressed; False where there is none, or it is put away already.
 
         It is searched as before, and comes back, with its checkpoints and all, when it is used
-        again. An object of it that is still held can't be saved any more.
+        again: also when an object of it that is still held is saved.
 
         Raises:
             NotImplementedError: The journal keeps no archive.
             CorruptRecordError: It is damaged; it was left as it is.
             OSError: It could not be written; it is where it was.
         """
-        with self.writing(key) as records:
-            if not records.exists:
-                return False
-            scope = records.scope or ()
-        return self._gone(key, lambda: self.journal.put_away(key, scope))
+        with self.journal.lock(key):
+            with self._opened(key) as records:  # `reading` would bring it back
+                if not records.exists:
+                    return False
+                scope = records.scope or ()
+            is_away = self.journal.put_away(key, scope)
+            with self._guard:
+                self._recent.pop(key, None)
+            return is_away
 
     def restore(self, key: str) -> bool:
         """Bring a session back that was put away; False where there is none."""
         return self.journal.bring_back(key)
 
     def delete_archived(self, key: str) -> bool:
-        """Remove a session that is put away; False where there is none."""
-        return self.journal.delete_archived(key)
+        """Remove a session that is put away; False where there is none.
+
+        An object of it that is still held can't be saved any more.
+        """
+        return self._gone(key, lambda: self.journal.delete_archived(key))
 
     def list_archived(self) -> list[ArchivedSession]:
         """The sessions that are put away, in the order of their keys."""
@@ -221,11 +228,11 @@ class SessionManager:
         return self._gone(key, lambda: self.journal.delete(key))
 
     def _gone(self, key: str, remove: Callable[[], bool]) -> bool:
-        """Have a session's journal removed, and who holds an object of it know that."""
+        """Have a session deleted, and who holds an object of it know that."""
         with self.journal.lock(key), self._guard:
+            is_gone = remove()
             session = self._live.get(key)
             self.invalidate(key)
-            is_gone = remove()
             if is_gone and session is not None:
                 session._origin = DELETED
             return is_gone

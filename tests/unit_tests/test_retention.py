@@ -112,13 +112,20 @@ def test_a_search_sees_one_moment(tmp_path, with_meaning):
 
 
 def test_a_session_that_is_in_both_places_is_found_once(memory):
-    """What a crash left in the archive counts no more than once, and the file is the truth."""
+    """What a crash left in the archive counts once; it goes at the next use of the session."""
     memory.sessions.archive("old")
     (kept,) = memory.sessions.list_archived()
     content = kept.path.read_bytes()
     memory.sessions.restore("old")
     kept.path.write_bytes(content)
-    assert [hit.session_id for hit in memory.memory.search_history('"the old owl"')] == ["old"]
+    for _ in range(2):
+        (hit,) = memory.memory.search_history('"the old owl"')
+        assert hit.session_id == "old"
+        assert len(memory.sessions.get_or_create("old").messages) == 1
+        assert memory.sessions.list_archived() == []
+    kept.path.write_bytes(b"no archive")
+    assert len(memory.sessions.get_or_create("old").messages) == 1
+    assert kept.path.exists()
 
 
 def test_it_is_brought_back_by_hand(memory):
@@ -145,15 +152,44 @@ async def test_a_graph_goes_on_from_its_archive(tmp_path, call):
     assert len(list(Nanomem(tmp_path).checkpointer.list(config))) == 9
 
 
-def test_an_object_of_it_cannot_be_saved(memory):
-    """What is held of a session that was put away is no second session."""
+@pytest.mark.parametrize("by_another", [False, True])
+def test_an_object_of_it_brings_it_back(memory, tmp_path, by_another):
+    """What is held of a session that was put away stays the one object of it, and is saved."""
     session = memory.sessions.get_or_create("old")
-    memory.sessions.archive("old")
     session.add_message("user", "more")
-    with pytest.raises(SessionNotFoundError):
+    keeper = Nanomem(tmp_path) if by_another else memory
+    rule = Retention(max_age=timedelta(days=60))
+    assert keeper.apply_retention(rule, now=NOW).archived == ["old"]
+    session.add_message("user", "and more")
+    memory.sessions.save(session)
+    assert memory.sessions.list_archived() == []
+    assert memory.sessions.get_or_create("old") is session
+    fresh = SessionManager(tmp_path).get_or_create("old")
+    texts = [one["content"] for one in fresh.messages]
+    assert texts == ["the old owl sits in the barn", "more", "and more"]
+
+
+def test_an_object_of_one_that_left_the_archive_cannot_be_saved(memory):
+    """What was put away and then deleted is no second session, whoever holds an object of it."""
+    for delete in (memory.sessions.delete, memory.sessions.delete_archived):
+        session = memory.sessions.get_or_create("old")
+        session.add_message("user", "more")
         memory.sessions.save(session)
-    fresh = memory.sessions.get_or_create("old")
-    assert len(fresh.messages) == 1
+        memory.sessions.archive("old")
+        assert delete("old")
+        session.add_message("user", "and more")
+        with pytest.raises(SessionNotFoundError):
+            memory.sessions.save(session)
+        assert memory.sessions.get_or_create("old").messages == []
+
+
+def test_what_is_put_away_already_is_let_alone(memory):
+    """The file of the archive stays as it is, with when it was put away."""
+    memory.sessions.archive("old")
+    (kept,) = memory.sessions.list_archived()
+    content = kept.path.read_bytes()
+    assert not memory.sessions.archive("old")
+    assert (kept.path.read_bytes(), memory.sessions.list_archived()) == (content, [kept])
 
 
 def test_a_deleted_session_leaves_the_archive(memory, tmp_path):
