@@ -152,8 +152,9 @@ class FileJournal(Journal):
             records, end = self.read(key)
             if not records:
                 return False
-            self.archive.put(key, read_bytes(self.path(key))[: end.offset], scope)
-            self._delete(key)
+            path = self.path(key)
+            self.archive.put(key, read_bytes(path)[: end.offset], scope)
+            self._take_out(key, path)
         return True
 
     @override
@@ -167,7 +168,6 @@ class FileJournal(Journal):
                 return False
             make_directory(path.parent)
             replace_file(path, self.archive.lines(key))
-            self._tombstone(key).unlink(missing_ok=True)
             self.archive.remove(key)
         return True
 
@@ -198,7 +198,6 @@ class FileJournal(Journal):
         path = self.path(key)
         if not path.exists() and not path.is_symlink():
             return False
-        self._forget_index(key)
         try:
             self._bury(key, path)
         except OSError as error:
@@ -206,12 +205,17 @@ class FileJournal(Journal):
                 raise
             path.unlink()  # who deletes on a full disk wants room; the note takes of it
             self._bury(key, path)
+        self._take_out(key, path)
+        return True
+
+    def _take_out(self, key: str, path: Path) -> None:
+        """Remove the file of a journal, and what was made of it. The caller holds the lock."""
+        self._forget_index(key)
         path.unlink(missing_ok=True)
         temporary_of(path).unlink(missing_ok=True)
         self._files.removed(key)
         sync_directory(path.parent)
         forget_session(self.workspace, path.stem)
-        return True
 
     @override
     def forget(self, key: str) -> None:

@@ -183,6 +183,27 @@ def test_an_object_of_one_that_left_the_archive_cannot_be_saved(memory):
         assert memory.sessions.get_or_create("old").messages == []
 
 
+def test_what_a_repair_put_aside_outlives_the_archive(memory, tmp_path):
+    """Only a deletion takes it; and one from before stays known, so that no late run comes back."""
+    journal = memory.sessions.journal
+    path = journal.path("old")
+    path.write_bytes(path.read_bytes() + b"no record\n")
+    aside = journal.repair("old")
+    memory.sessions.delete("middle")
+    deleted_at = journal.deleted_at("middle")
+    said(memory, "middle", "anew")
+    for key in ("old", "middle"):
+        assert memory.sessions.archive(key)
+        assert aside.exists()
+        assert memory.sessions.restore(key)
+    assert aside.exists()
+    assert (journal.deleted_at("old"), journal.deleted_at("middle")) == (None, deleted_at)
+    memory.sessions.archive("old")
+    assert memory.erase(session_id="old")
+    assert not aside.exists()
+    assert list(tmp_path.rglob("*damaged*")) == []
+
+
 def test_what_is_put_away_already_is_let_alone(memory):
     """The file of the archive stays as it is, with when it was put away."""
     memory.sessions.archive("old")
