@@ -30,6 +30,7 @@ from langchain_nanomem.files import (
 )
 from langchain_nanomem.journal import (
     Journal,
+    JournalInfo,
     JournalReader,
     Journals,
     JournalState,
@@ -231,6 +232,10 @@ class FileJournal(Journal):
     @override
     def list(self) -> Journals:
         return self._files.infos()
+
+    @override
+    def info(self, key: str) -> JournalInfo | None:
+        return self._files.info(key)
 
     @override
     def states(self) -> dict[str, JournalState]:

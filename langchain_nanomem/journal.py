@@ -266,6 +266,10 @@ class Journal(ABC):
     def list(self) -> Journals:
         """All journals, in the order of their keys."""
 
+    def info(self, key: str) -> JournalInfo | None:
+        """What `list` tells of one journal; None where there is none."""
+        return next((info for info in self.list() if info.key == key), None)
+
     def states(self) -> dict[str, JournalState]:
         """The state of each journal, by a short name of it."""
         return {

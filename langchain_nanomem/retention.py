@@ -14,6 +14,7 @@ from langchain_nanomem.session import utc_now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from langchain_nanomem.journal import JournalInfo
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
     from langchain_nanomem.scopes import Scope
@@ -26,7 +27,7 @@ class Retention:
     """What is kept, and for how long. A limit of None is none.
 
     Sessions count from when they were last written to. Those beyond a limit, the oldest first,
-    are put into the archive, or deleted.
+    are put into the archive, or deleted; one that is written to meanwhile is not.
 
     Raises:
         ValueError: A limit is negative, or `action` is unknown.
@@ -86,8 +87,8 @@ def apply_retention(
     """Do what a retention asks for; see `Nanomem.apply_retention`."""
     now = now or utc_now()
     done = Retained()
-    for key in _due(rule, sessions, now):
-        _remove(rule, sessions, key, done)
+    for info in _due(rule, sessions, now):
+        _remove(rule, sessions, info, done)
     _clear_archive(rule, sessions, now, done)
     rolled, removed = 0, 0
     for scope in known_scopes(memory_for(()).workspace):
@@ -100,27 +101,30 @@ def apply_retention(
     return replace(done, rolled_entries=rolled, removed_versions=removed)
 
 
-def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[str]:
+def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[JournalInfo]:
     """The sessions beyond a limit, the oldest first."""
-    due, count, size = list[str](), 0, 0
-    for one in sessions.list_sessions():  # the newest first
-        count, size = count + 1, size + one["size_bytes"]
-        is_old = rule.max_age is not None and now - one["updated_at"] > rule.max_age
+    count, size = 0, 0
+    due: list[JournalInfo] = []
+    newest_first = sorted(sessions.journal.list(), key=lambda one: one.updated_at, reverse=True)
+    for one in newest_first:
+        count, size = count + 1, size + one.size_bytes
+        is_old = rule.max_age is not None and now - one.updated_at > rule.max_age
         is_many = rule.max_sessions is not None and count > rule.max_sessions
         is_much = rule.max_bytes is not None and size > rule.max_bytes
         if is_old or is_many or is_much:
-            due.append(one["key"])
+            due.append(one)
     return due[::-1]
 
 
-def _remove(rule: Retention, sessions: SessionManager, key: str, done: Retained) -> None:
-    """Put a session away, or delete it; not one that nobody can read."""
+def _remove(rule: Retention, sessions: SessionManager, info: JournalInfo, done: Retained) -> None:
+    """Put a session away, or delete it; not one that nobody can read, or that is used just now."""
+    key, remove, removed = info.key, sessions.archive, done.archived
+    if rule.action == "delete":
+        remove, removed = sessions.delete, done.deleted
     try:
-        if rule.action == "delete":
-            if sessions.delete(key):
-                done.deleted.append(key)
-        elif sessions.archive(key):
-            done.archived.append(key)
+        with sessions.journal.lock(key):
+            if sessions.journal.info(key) == info and remove(key):
+                removed.append(key)
     except (NanomemError, OSError) as error:
         logger.warning("session %r is kept: %s", key, error)
         done.skipped.append(key)
@@ -129,8 +133,11 @@ def _remove(rule: Retention, sessions: SessionManager, key: str, done: Retained)
 def _clear_archive(
     rule: Retention, sessions: SessionManager, now: datetime, done: Retained
 ) -> None:
-    if rule.max_archive_age is None:
+    archive = sessions.journal.archive
+    if rule.max_archive_age is None or archive is None:
         return
-    for one in sessions.list_archived():
-        if now - one.archived_at > rule.max_archive_age and sessions.delete_archived(one.key):
-            done.deleted.append(one.key)
+    for one in archive.sessions():
+        if now - one.archived_at > rule.max_archive_age:
+            with sessions.journal.lock(one.key):  # it may have come back and gone again
+                if archive.find(one.key) == one and sessions.delete_archived(one.key):
+                    done.deleted.append(one.key)

@@ -60,6 +60,12 @@ class SessionFiles:
                     found.append(_info(path))
         return sorted(found, key=lambda info: info.key)
 
+    def info(self, key: str) -> JournalInfo | None:
+        """What can be told of the file of `key` alone; None where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return _info(self.path(key))
+        return None
+
     def states(self) -> dict[str, JournalState]:
         """The state of each file, by its name without the ending."""
         return states_in(self.directory, _ENDING)

@@ -275,6 +275,47 @@ def test_what_is_beyond_a_limit_goes(memory, rule, gone, action):
     assert found == ({"old", "middle", "new"} if action == "archive" else set(keys(memory)))
 
 
+def retained(memory, other, use, rule, now=NOW):
+    """What a retention did that finds "old" due, and locked, and used before it goes."""
+    is_held, reports = threading.Event(), []
+
+    def apply():
+        is_held.wait()
+        reports.append(memory.apply_retention(rule, now=now))
+
+    applying = threading.Thread(target=apply)
+    applying.start()
+    with other.journal.lock("old"):
+        is_held.set()
+        applying.join(0.5)  # it has listed the sessions, and waits for this one
+        use()
+    applying.join()
+    return reports[0]
+
+
+@pytest.mark.parametrize("action", ["archive", "delete"])
+def test_what_is_written_meanwhile_stays(memory, tmp_path, action):
+    """A message comes when the session is due already, and before it goes: none is lost."""
+    other = SessionManager(tmp_path)
+    write = lambda: other.append_messages("old", [HumanMessage("just now")])  # noqa: E731
+    report = retained(memory, other, write, Retention(max_sessions=0, action=action))
+    assert sorted([*report.archived, *report.deleted]) == ["middle", "new"]
+    assert keys(memory) == ["old"]
+    assert memory.sessions.get_or_create("old").messages[-1]["content"] == "just now"
+
+
+def test_what_came_back_and_went_again_is_as_new_as_it_is(memory, tmp_path):
+    """Put away anew while the archive is gone through: it is no more what was due."""
+    memory.sessions.archive("old")
+    (kept,) = memory.sessions.list_archived()
+    other = SessionManager(tmp_path)
+    use = lambda: [other.restore("old"), other.archive("old")]  # noqa: E731
+    rule = Retention(max_archive_age=timedelta(days=365))
+    later = kept.archived_at + timedelta(days=400)
+    assert retained(memory, other, use, rule, later).deleted == []
+    assert [one.key for one in memory.sessions.list_archived()] == ["old"]
+
+
 def test_the_archive_has_an_age_too(memory):
     """So long after they were put away they are deleted."""
     memory.sessions.archive("old")
