@@ -65,8 +65,8 @@ class Applier:
             spent: What the model calls took.
 
         Returns:
-            Its record; None where the range was consolidated, cleared or deleted meanwhile, and
-            the answer is void.
+            Its record; None where the range was consolidated, cleared or deleted meanwhile, or
+            the session put off the record, and the answer is void.
         """
         conversation = plan.conversation
         store, update = self._memory_for(conversation.scope), answer.memory_update
@@ -85,6 +85,8 @@ class Applier:
         with self._sessions.writing(conversation.key) as records:
             if _is_gone(conversation, records) or records.unfinished:
                 return None
+            if records.is_off_the_record:
+                return None
             start = _place_in_session(plan, records)
             record |= {"start": start, "end": start + plan.end - plan.start}
             if _is_moved(record, conversation, records):
@@ -102,10 +104,13 @@ class Applier:
             strict: Whether to raise what keeps the memory from being written.
 
         Returns:
-            False where a file of the memory could not be written; it is to be tried again.
+            False where a file of the memory could not be written, and it is to be tried again;
+            or where nothing of the session is to be remembered any more.
         """
         with self._sessions.writing(conversation.key) as records:  # else an erasure may pass by
             if not records.exists or conversation.uid not in {None, records.uid}:
+                return False
+            if records.is_off_the_record:
                 return False
             return self._applied(conversation, record, strict=strict)
 

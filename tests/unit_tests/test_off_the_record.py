@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
-from scripted import FREE, LONG, ScriptedChatModel, save_memory
+from scripted import (
+    FREE,
+    KEY,
+    LONG,
+    ScriptedChatModel,
+    consolidator_of,
+    save_memory,
+    session_of,
+    texts,
+)
 
-from langchain_nanomem import MemoryState, Nanomem
+from langchain_nanomem import MemoryState, MemoryStore, Nanomem
+from langchain_nanomem.applying import Applier
+from langchain_nanomem.conversation import of_session
 from langchain_nanomem.errors import SessionNotFoundError
 from langchain_nanomem.journal import ReplacedError
 from langchain_nanomem.manager import SessionManager
@@ -98,6 +109,65 @@ async def test_of_a_graph_without_a_memory_nothing_is_searched(tmp_path, call):
     fresh = {"configurable": {"thread_id": "u", "off_the_record": True}}
     assert "off the record" in await call(remember, "invoke", {"fact": SECRET}, fresh)
     assert memory.memory.read_long_term() == ""
+
+
+@pytest.mark.parametrize("how", ["maybe_consolidate_by_tokens", "compact"])
+@pytest.mark.parametrize("by_another", [False, True])
+def test_marked_while_the_model_thinks_nothing_gets_into_memory(tmp_path, run, how, by_another):
+    """The answer is dropped, and the pointer stays; no retry, no raw entry, no error."""
+
+    def reply(_messages):
+        sessions = SessionManager(tmp_path) if by_another else consolidator.sessions
+        sessions.keep_off_the_record(KEY)
+        return save_memory("The owl.", "- the owl")
+
+    consolidator = consolidator_of(tmp_path, reply, window=400)
+    session = session_of(consolidator, "UAUAUAUA")
+    assert run(consolidator, session, how=how) == []
+    assert consolidator.model.calls == 1
+    assert (texts(consolidator), consolidator.memory.read_long_term()) == ([], "")
+    assert consolidator.sessions.get_or_create(KEY).last_consolidated == 0
+    assert run(consolidator, session, how=how) == []
+    assert consolidator.model.calls == 1
+
+
+@pytest.mark.parametrize("answer", [save_memory("The owl.", "- the owl"), "no call"])
+def test_marked_behind_the_answer_nothing_gets_into_memory(tmp_path, answer):
+    """The same where the consolidation is deferred, and where the model failed too often."""
+    memory = opened(tmp_path, deferred=True, max_failures=1)
+
+    def reply(_messages):
+        memory.sessions.keep_off_the_record("t")
+        return answer
+
+    memory.consolidator.model.replies[:] = [reply]
+    chain = memory.wrap(ScriptedChatModel(replies=["I see."]))
+    for turn in range(8):
+        chain.invoke(f"{turn} {SECRET}{LONG}", ON)
+        assert memory.consolidator.close(60)
+    assert memory.consolidator.model.calls > 0
+    assert (memory.memory.history_entries(), memory.memory.read_long_term()) == ([], "")
+    assert memory.sessions.get_or_create("t").last_consolidated == 0
+
+
+def killed(*_args, **_options):
+    raise KeyboardInterrupt
+
+
+def test_marked_before_an_answer_is_carried_out_it_is_not(tmp_path, run, monkeypatch):
+    """It was in the journal when the process was killed: nobody finishes it."""
+    consolidator = consolidator_of(tmp_path, window=400)
+    session = session_of(consolidator, "UAUAUAUA")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "append_history", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(consolidator, session)
+    again = consolidator_of(tmp_path, window=400)
+    again.sessions.keep_off_the_record(KEY)
+    assert run(again, session_of(again)) == []
+    applier, conversation = Applier(again.sessions, again.memory_for), of_session(session_of(again))
+    assert not applier.settle(conversation)
+    assert (texts(again), again.memory.read_long_term(), again.model.calls) == ([], "", 0)
 
 
 def test_what_was_found_before_is_found_no_more(tmp_path):
