@@ -154,7 +154,8 @@ class FileJournal(Journal):
             if not records:
                 return False
             path = self.path(key)
-            self.archive.put(key, read_bytes(path)[: end.offset], scope)
+            lines, written_ns = read_bytes(path)[: end.offset], path.stat().st_mtime_ns
+            self.archive.put(key, lines, scope, written_ns)
             self._take_out(key, path)
         return True
 
@@ -169,6 +170,8 @@ class FileJournal(Journal):
                 return False
             make_directory(path.parent)
             replace_file(path, self.archive.lines(key))
+            if (written_ns := self.archive.written_ns(key)) is not None:
+                os.utime(path, ns=(written_ns, written_ns))  # to be read makes it no newer
             self.archive.remove(key)
         return True
 

@@ -53,14 +53,20 @@ class SessionArchive(Archive):
     def holds(self, key: str) -> bool:
         return os.path.exists(f"{self._directory}{file_stem(key)}{_ENDING}")  # noqa: PTH110 - often
 
-    def put(self, key: str, lines: bytes, scope: tuple[str, ...]) -> Path:
+    def put(self, key: str, lines: bytes, scope: tuple[str, ...], written_ns: int) -> Path:
         """Put the lines of a session's file away.
+
+        Args:
+            key: The session.
+            lines: The lines.
+            scope: Whose memory it belongs to.
+            written_ns: When the file was last written, in nanoseconds since 1970.
 
         Raises:
             OSError: It could not be written; nothing was.
         """
-        head = {"_type": "archived", "v": 1, "key": key, "scope": scope}
-        head["archived_at"] = utc_now().isoformat()
+        head: dict[str, Any] = {"_type": "archived", "v": 1, "key": key, "scope": scope}
+        head |= {"archived_at": utc_now().isoformat(), "written_ns": written_ns}
         path = self._path(key)
         make_directory(path.parent)
         replace_file(path, gzip.compress(json.dumps(head).encode() + b"\n" + lines, mtime=0))
@@ -74,6 +80,11 @@ class SessionArchive(Archive):
             CorruptRecordError: The file is damaged.
         """
         return _unpacked(self._path(key)).partition(b"\n")[2]
+
+    def written_ns(self, key: str) -> int | None:
+        """When a session's file was last written before it was put away, if that is known."""
+        told = _head(self._path(key)).get("written_ns")
+        return told if isinstance(told, int) else None
 
     def remove(self, key: str) -> bool:
         """Remove a session that was put away; False where there is none."""

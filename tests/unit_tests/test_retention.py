@@ -204,6 +204,20 @@ def test_what_a_repair_put_aside_outlives_the_archive(memory, tmp_path):
     assert list(tmp_path.rglob("*damaged*")) == []
 
 
+def test_to_be_read_makes_a_session_no_newer(memory):
+    """It is as old as its last message, also when it comes back; written to, it is new."""
+    before = {one["key"]: one["updated_at"] for one in memory.sessions.list_sessions()}
+    rule = Retention(max_age=timedelta(days=60))
+    for _ in range(2):
+        assert memory.apply_retention(rule, now=NOW).archived == ["old"]
+        memory.sessions.get_or_create("old")
+        assert {o["key"]: o["updated_at"] for o in memory.sessions.list_sessions()} == before
+    memory.sessions.archive("old")
+    memory.history("old").add_messages([HumanMessage("more")])
+    assert memory.apply_retention(rule, now=NOW).archived == []
+    assert memory.sessions.list_sessions()[0]["key"] == "old"
+
+
 def test_what_is_put_away_already_is_let_alone(memory):
     """The file of the archive stays as it is, with when it was put away."""
     memory.sessions.archive("old")
