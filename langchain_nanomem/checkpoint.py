@@ -250,14 +250,10 @@ class NanomemSaver(RemovingSaver):
             if self._is_late(records, checkpoint_id, *around):
                 return
             known = records.writes_at(namespace, checkpoint_id)
-            writer = ElementWriter(self._elements, records)
             in_turn = self._is_in_turn(records, namespace, checkpoint_id)
+            writer = ElementWriter(self._elements, records, in_turn=in_turn)
             new = [
-                [
-                    index,
-                    channel,
-                    writer.encode_write(namespace, channel, value, in_turn=in_turn),
-                ]
+                [index, channel, writer.encode_write(namespace, channel, value)]
                 for place, (channel, value) in enumerate(writes)
                 if (index := WRITES_IDX_MAP.get(channel, place)) < 0
                 or (task_id, index) not in known

@@ -547,13 +547,14 @@ class MemoryConsolidator:
         return WithinThresholds(estimate, thresholds, None if is_promised else memory)
 
     def _thresholds(self, session: Session | Conversation, around: Around) -> Thresholds:
+        in_place = self._in_place()
         situation = MeasuredSituation(
             self._meter,
             opened(session),
             around,
             budget_tokens=self.budget_tokens,
             planner=self._planner,
-            in_place=self._in_place(),
+            room_behind=in_place.room_tokens if in_place else None,
         )
         return self.policy.thresholds(situation)
 

@@ -43,12 +43,21 @@ class ElementWriter:
     """Encodes values for one append to one session; `new` are the elements it needs written.
 
     Call `written` when they are.
+
+    Args:
+        elements: How they are written.
+        records: The session.
+        in_turn: Whether all that was said before is in the file. If not, the messages are there
+            early, and get their turn from the next value that has them.
     """
 
     new: list[Record]
 
-    def __init__(self, elements: Elements, records: SessionRecords) -> None:
+    def __init__(
+        self, elements: Elements, records: SessionRecords, *, in_turn: bool = True
+    ) -> None:
         self.new = []
+        self._in_turn = in_turn
         self._elements = elements
         self._records = records
         self._working = records.working_for(elements.serde)
@@ -56,8 +65,9 @@ class ElementWriter:
         self._names: dict[bytes, int] = {}
         self._runs: dict[tuple[Any, ...], int] = {}
         self._here: dict[Any, Seen] = {}
-        self._unnamed: dict[bytes, int] = {}
+        self._unnamed: dict[bytes, list[int]] = {}
         self._claimed: set[int] = set()
+        self._early: set[int] = set()
         self._base_named: LiveList | None = None
 
     def written(self) -> None:
@@ -70,6 +80,7 @@ class ElementWriter:
             self._working.name(name, number)
         self._working.runs |= self._runs
         self._working.claim(self._unnamed, self._claimed)
+        self._working.early = (self._working.early | self._early) - self._claimed
 
     def encode_channel(self, namespace: str, channel: str, value: Any) -> Encoded:
         """The value that a channel has from now on, encoded.
@@ -79,27 +90,16 @@ class ElementWriter:
         """
         return self._encode(namespace, channel, value, (namespace, channel))
 
-    def encode_write(
-        self, namespace: str, channel: str, value: Any, *, in_turn: bool = True
-    ) -> Encoded:
+    def encode_write(self, namespace: str, channel: str, value: Any) -> Encoded:
         """What a task has written to a channel, encoded.
-
-        Args:
-            namespace: Whose channel it is.
-            channel: The channel.
-            value: What was written.
-            in_turn: Whether all that was said before it is in the file. If not, its messages
-                are stored apart; they stand in lines once a checkpoint that has them is put.
 
         Raises:
             ValueError: It can't be serialized; names the channel, and the part of the value.
         """
-        return self._encode(namespace, channel, value, _NOWHERE, in_turn=in_turn)
+        return self._encode(namespace, channel, value, _NOWHERE)
 
-    def _encode(
-        self, namespace: str, channel: str, value: Any, place: Channel, *, in_turn: bool = True
-    ) -> Encoded:
-        conversation = in_turn and namespace == "" and channel in _CONVERSATION
+    def _encode(self, namespace: str, channel: str, value: Any, place: Channel) -> Encoded:
+        conversation = namespace == "" and channel in _CONVERSATION
         try:
             if not self._is_parted(value, conversation, place):
                 value = self._elements.clean_channel(channel, value)
@@ -239,12 +239,24 @@ class ElementWriter:
         image = image_of(value)
         line = conversation and self._is_line(value)
         if image is None:
-            return Numbered(self._loose(self._elements.clean(value), line, base), None)
-        number = self._at_hand(value, image, line, base)
-        if number is None:
-            number = self._of_clean(value, image, line)
+            number = self._loose(self._elements.clean(value), line, base)
+            return Numbered(self._in_its_turn(number, value) if line else number, None)
+        found = self._at_hand(value, image, line, base)
+        number = self._of_clean(value, image, line) if found is None else found
+        if line:
+            number = self._in_its_turn(number, value)
+        if number != found:
             self._see(Seen(value, image, number))
         return Numbered(number, image)
+
+    def _in_its_turn(self, number: int, message: BaseMessage) -> int:
+        """The number of a message line; a new one, where it was there before its turn."""
+        if not self._in_turn:
+            if number >= self._records.next_number:
+                self._early.add(number)
+        elif number in self._working.early and number not in self._claimed:
+            return self._named_now(number, message.id)
+        return number
 
     def _of_clean(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
         """The number of an element as it may be written: what is in the file is so, too."""
@@ -285,9 +297,13 @@ class ElementWriter:
     def _named(self, message_id: str | None, image: Image) -> int | None:
         """The number of a message that was written before it was given its id; None of others."""
         name = _without_id(image).name()
-        number = self._unnamed.get(name, self._working.unnamed.get(name))
-        if number is None or message_id is None or number in self._claimed:
+        waiting = (*self._working.unnamed.get(name, ()), *self._unnamed.get(name, ()))
+        number = next((one for one in waiting if one not in self._claimed), None)
+        if number is None or message_id is None:
             return None
+        return self._named_now(number, message_id)
+
+    def _named_now(self, number: int, message_id: str | None) -> int:
         self._claimed.add(number)
         return self._add({"_type": "message", "of": number, "id": message_id})
 
@@ -323,7 +339,7 @@ class ElementWriter:
             element = self._element(value, image, line)
             number = self._add(element)
             if value.id is None and "role" in element:
-                self._unnamed[image.name()] = number
+                self._unnamed.setdefault(image.name(), []).append(number)
             return number
         return self._by_name(image.name(), lambda: self._element(value, image, line))
 

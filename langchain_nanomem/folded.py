@@ -85,11 +85,11 @@ class FoldedRecords:
         self.header: Record = {}
         self.elements: Shelf = Shelf(self._load_elements, _MAX_ELEMENTS)
         self.line_numbers: dict[int, None] = {}
-        """The numbers of the message lines, in their order; of one that was given its id only
-        after it had been written, the number that it has since."""
+        """The numbers of the message lines, in their order; of one that was given its id or its
+        turn only after it had been written, the number that it has since."""
         self.named: dict[int, int] = {}
-        """Of messages that were given their id after they had been written: the number that each
-        had before."""
+        """Of messages that were given their id or their turn after they had been written: the
+        number that each had before."""
         self.message_ids: dict[str, int] = {}
         self.next_number = 0
         self.given_numbers: set[int] = set()

@@ -13,7 +13,6 @@ from langchain_nanomem.window import Window, is_user, message_shape, pick_bounda
 
 if TYPE_CHECKING:
     from langchain_nanomem.conversation import Conversation
-    from langchain_nanomem.in_place import InPlace
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_view import MemoryView
     from langchain_nanomem.planning import Planner
@@ -131,7 +130,17 @@ class PromptMeter:
 
 
 class MeasuredSituation:
-    """What a prompt is made of, counted when it is asked for; see `policy.Situation`."""
+    """What a prompt is made of, counted when it is asked for; see `policy.Situation`.
+
+    Args:
+        meter: Counts.
+        conversation: The session.
+        around: What else stands in the prompt.
+        budget_tokens: What the prompt may take.
+        planner: Knows what a consolidation of its own asks, and reads.
+        room_behind: The tokens of the prompt behind which a consolidation can ask; None where
+            it asks in a prompt of its own.
+    """
 
     def __init__(  # noqa: PLR0913 - it is put together at one place
         self,
@@ -141,11 +150,11 @@ class MeasuredSituation:
         *,
         budget_tokens: int,
         planner: Planner,
-        in_place: InPlace | None,
+        room_behind: int | None,
     ) -> None:
         self.budget_tokens = budget_tokens
-        self.reuses_prompt = in_place is not None
-        self._in_place = in_place
+        self.reuses_prompt = room_behind is not None
+        self._room_behind = room_behind
         self._meter, self._conversation, self._around = meter, conversation, around
         self._planner = planner
 
@@ -183,9 +192,9 @@ class MeasuredSituation:
     @cached_property
     def range_tokens(self) -> int:
         """How much of the conversation, about, one call of the consolidating model can read."""
-        if self._in_place is not None:
+        if self._room_behind is not None:
             around = self.fixed_tokens + self.memory_tokens
-            return max(self._in_place.room_tokens - around, 0)
+            return max(self._room_behind - around, 0)
         most = self._planner.most_shown_tokens - self.memory_tokens
         stamped = self.live_tokens + _STAMP_TOKENS * len(self._live)
         return max(most, 0) * self.live_tokens // max(stamped, 1)

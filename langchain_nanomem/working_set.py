@@ -58,8 +58,11 @@ class WorkingSet:
         """The numbers that have such a name."""
         self.runs: dict[tuple[Any, ...], int] = {}
         """The runs, by what they stand for."""
-        self.unnamed: dict[bytes, int] = {}
-        """The numbers of messages that were written without an id, and have got none since."""
+        self.unnamed: dict[bytes, list[int]] = {}
+        """The numbers of messages that were written without an id, and have got none since, by
+        what they say."""
+        self.early: set[int] = set()
+        """The numbers of messages that were written before what was said before them."""
         self._live: OrderedDict[Channel, LiveList] = OrderedDict()
         self._left: dict[Channel, LiveNumbers] = {}
         self._handed: OrderedDict[Channel, list[LiveList]] = OrderedDict()
@@ -159,10 +162,12 @@ class WorkingSet:
         while len(self._seen) > _MAX_SEEN:
             self._seen.popitem(last=False)
 
-    def claim(self, unnamed: dict[bytes, int], claimed: set[int]) -> None:
+    def claim(self, unnamed: dict[bytes, list[int]], claimed: set[int]) -> None:
         """Note which messages were written without an id, and which have got one since."""
-        self.unnamed |= unnamed
-        kept = [(name, number) for name, number in self.unnamed.items() if number not in claimed]
+        for name, numbers in unnamed.items():
+            self.unnamed.setdefault(name, []).extend(numbers)
+        left = {name: [n for n in ids if n not in claimed] for name, ids in self.unnamed.items()}
+        kept = [(name, numbers) for name, numbers in left.items() if numbers]
         self.unnamed = dict(kept[-_MAX_SEEN:])
 
     def seen(self, element: Any) -> Iterator[Seen]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
-import json
 import re
 from typing import TYPE_CHECKING
 
 from langchain_nanomem import Redaction
+from tests.memory_graph import message_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +69,5 @@ def _layers(raw: bytes) -> Iterator[bytes]:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The ids of the messages that stand in lines of the thread ``t``, in their order."""
-    records = map(json.loads, (path / "sessions" / "t.jsonl").read_text().splitlines())
-    lines = [one for one in records if one.get("_type", "message") == "message"]
-    named = {one["of"]: one["id"] for one in lines if "of" in one}
-    return [one.get("id") or named[one["_n"]] for one in lines if "of" not in one]
+    """The ids of the messages that stand in lines of the thread ``t``, each in its turn."""
+    return [one["id"] for one in message_lines(path / "sessions" / "t.jsonl")]

@@ -116,7 +116,17 @@ class Chat:
 
 
 def session_lines(workspace: Path) -> list[dict[str, Any]]:
-    """The messages of all session files, as a person would grep them."""
+    """The messages of all session files, as a person would read them."""
     paths = (workspace / "sessions").glob("*.jsonl")
-    lines = [line for path in paths for line in path.read_bytes().splitlines()]
-    return [json.loads(line) for line in lines if b'"_type"' not in line]
+    return [line for path in paths for line in message_lines(path) if "_type" not in line]
+
+
+def message_lines(path: Path) -> list[dict[str, Any]]:
+    """The message lines of a session's file, each in its turn and with its id."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in map(json.loads, path.read_bytes().splitlines()):
+        if "of" in line:
+            found[line["_n"]] = found.pop(line["of"]) | {"id": line["id"]}
+        elif line.get("_type", "message") == "message":
+            found[line.get("_n", -len(found) - 1)] = line
+    return list(found.values())

@@ -62,7 +62,7 @@ def _answer(state):
 @pytest.mark.parametrize("state", [Plain, Delta])
 @pytest.mark.parametrize("said", [lambda text: ("user", text), HumanMessage], ids=["pair", "whole"])
 async def test_lines_stand_in_the_order_in_which_they_were_said(tmp_path, call, state, said):
-    """Whatever comes to the file first: a question stands before its answer, each of them once."""
+    """Whatever comes to the file first: a question has its turn before its answer, each once."""
     with Nanomem(tmp_path) as memory:
         saver = LateSaver(memory.sessions)
         saver.held = []
@@ -78,6 +78,8 @@ async def test_lines_stand_in_the_order_in_which_they_were_said(tmp_path, call, 
         assert [
             message["content"] for message in memory.sessions.get_or_create("t").messages
         ] == expected
+    raw = "".join(path.read_text("utf-8") for path in tmp_path.glob("sessions/*.jsonl"))
+    assert [raw.count(f'"answer {n}"') for n in (1, 2, 3)] == [1, 1, 1]
     lines = [line["content"] for line in session_lines(tmp_path)]
     # LangGraph may write two nodes' messages in any order; only a value tells which came first.
     assert lines == expected if state is Plain else sorted(lines) == sorted(expected)
