@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from langchain_nanomem.codec import decode
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.rendering import render_words
-from langchain_nanomem.scope_names import known_scopes
+from langchain_nanomem.history_log import session_of
+from langchain_nanomem.samples import Samples
+from langchain_nanomem.scope_files import ScopeFiles, scope_files
+from langchain_nanomem.scope_names import scope_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
-    from langchain_nanomem.records import SessionRecords
     from langchain_nanomem.scopes import Scope
 
 logger = logging.getLogger(__name__)
 
-_LEAST_CHARACTERS = 24
-"""What is shorter others may well have said, too."""
-_MOST_SAMPLES = 500
+_MOST_PATHS = 3
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,8 @@ class Erased:
     log_entries: int = 0
     """The entries that were taken out of a log that stays."""
     unreadable: list[str] = field(default_factory=list)
-    """Sessions and files of the archive that can't be read, so that nobody can tell whose they
-    are: they stay."""
+    """Sessions, files of the archive and logs that can't be read, so that nobody can tell whose
+    they are, or what is in them: they stay."""
     remains: list[Path] = field(default_factory=list)
     """Files in which something of it is found afterwards. Others may have said the same; in an
     archive, which is compressed, nothing is looked for."""
@@ -70,84 +67,207 @@ class Erased:
         return "\n".join(lines)
 
 
-def erase_scope(sessions: SessionManager, store: MemoryStore, whose: str) -> Erased:
+class _Found(NamedTuple):
+    """What is to go of the sessions in one place."""
+
+    sessions: SessionManager
+    present: list[str]
+    archived: list[str]
+
+    @property
+    def keys(self) -> list[str]:
+        """All of them."""
+        return [*self.present, *self.archived]
+
+    def delete(self) -> None:
+        """Delete each, whatever becomes of the others."""
+        with contextlib.ExitStack() as steps:
+            for key in self.keys:
+                steps.callback(self.sessions.delete, key)
+
+    def forget(self) -> None:
+        """Remove what still names them."""
+        for key in self.keys:
+            self.sessions.journal.forget(key)
+
+
+def erase_scope(places: Sequence[SessionManager], store: MemoryStore, whose: str) -> Erased:
     """Remove everything of a scope: sessions, checkpoints, archive, memory, index.
 
     The sessions go first: a consolidation under way finds its own gone, and writes nothing.
 
     Args:
-        sessions: The sessions.
+        places: The sessions: first those that the memory is of, then those that nobody keeps.
         store: The memory of the scope.
         whose: Whose it is, in words.
 
     Raises:
         OSError: Something could not be removed; the rest was.
     """
-    keys, unreadable = _sessions_of(sessions, store.scope)
-    archived, damaged = _archived_of(sessions, store.scope)
-    samples = _Samples()
+    done = Erased(whose)
+    found = [_of_scope(one, store.scope, done.unreadable) for one in places]
+    samples = _samples_of(found, done)
     samples.add_memory(store)
-    samples.add_sessions(sessions, keys, archived)
-    files: list[Path] = []
+    logs = _Logs(_telling_of(found[0].keys, samples.entry_ids), done.unreadable)
+    own = ScopeFiles(store.workspace, "")  # where they logged before they were anybody's
     with contextlib.ExitStack() as steps:  # from the last one on, whatever one of them raises
-        for key in (*keys, *archived):
-            steps.callback(sessions.journal.forget, key)
-        steps.callback(lambda: files.extend(store.erase()))
-        for key in (*keys, *archived):
-            steps.callback(sessions.delete, key)
-    remains = samples.found_in(store.workspace)
-    unreadable += damaged
-    return Erased(whose, keys, archived, files, 0, unreadable, remains, samples.notes)
+        for one in found:
+            steps.callback(one.forget)
+        steps.callback(lambda: done.files.extend(store.erase()))
+        steps.callback(logs.clean, [own])
+        for one in found:
+            steps.callback(one.delete)
+    done.notes.extend(_notes_on_facts(logs.cleaned))
+    return _reported(done, found, logs, samples, store.workspace)
 
 
-def erase_session(
-    sessions: SessionManager, memory_for: Callable[[Scope], MemoryStore], key: str
-) -> Erased:
-    """Remove a session: its messages, checkpoints, archive, index, and its entries in the log.
+def erase_session(places: Sequence[SessionManager], workspace: Path, key: str) -> Erased:
+    """Remove a session: its messages, checkpoints, archive, index, and its entries in the logs.
 
-    It may be damaged: then the logs of all scopes are looked through, as where it is gone
-    already.
+    All logs are looked through: whose the session was before nobody can tell where it is
+    damaged or gone already, or where another had its name before.
 
     Args:
-        sessions: The sessions.
-        memory_for: The memory of a scope.
+        places: The sessions: first those that the memory is of, then those that nobody keeps.
+        workspace: The directory of the memory.
         key: The session.
 
     Raises:
-        OSError: Something could not be removed; the same call goes on with the rest.
+        OSError: Something could not be removed; the rest was, and the same call goes on with it.
     """
-    archive, samples = sessions.journal.archive, _Samples()
-    archived = [key] if archive is not None and archive.holds(key) else []
-    listed = [one["key"] for one in sessions.list_sessions() if one["key"] == key]
-    scope = _scope_of(sessions, key)
-    samples.add_sessions(sessions, listed, archived)
-    is_removed = sessions.delete(key)
-    present = [key] if listed or (is_removed and not archived) else []
-    if is_removed:
-        sessions.journal.forget(key)
-    entries, notes = _forget_logged(memory_for, scope, key, is_known=is_removed)
-    remains = samples.found_in(memory_for(()).workspace)
-    notes = [*samples.notes, *notes]
-    return Erased(f"session {key!r}", present, archived, [], entries, [], remains, notes)
+    done = Erased(f"session {key!r}")
+    scope = _scope_of(places[0], key)
+    found = [_of_key(one, key) for one in places]
+    samples = _samples_of(found, done)
+    logs = _Logs(_telling_of([key], samples.entry_ids), done.unreadable)
+    with contextlib.ExitStack() as steps:
+        steps.callback(places[0].journal.forget, key)  # also where it was deleted before
+        steps.callback(lambda: logs.clean(scope_files(workspace)))
+        for one in found:
+            steps.callback(one.delete)
+    if found[0].keys and scope is None:
+        done.notes.append("It was damaged, so that nobody can tell whose memory has facts from it.")
+    done.notes.extend(_notes(workspace, scope, logs))
+    return _reported(done, found, logs, samples, workspace)
 
 
-def _forget_logged(
-    memory_for: Callable[[Scope], MemoryStore], scope: Scope | None, key: str, *, is_known: bool
-) -> tuple[int, list[str]]:
-    """Take the entries of a session out of the log, or out of all; their number, and notes."""
-    scopes = known_scopes(memory_for(()).workspace) if scope is None else [scope]
-    count, notes = 0, []
-    for store in map(memory_for, scopes):
-        found = store.forget_session(key)
-        count += found
-        if (found or (is_known and scope is not None)) and _has_facts(store):
-            notes.append(
-                f"{store.memory_path} and its versions don't say which session a fact is from: "
-                "look there for what is to go, too."
-            )
-    if is_known and scope is None:
-        notes.append("It was damaged, so that nobody can tell whose memory has facts from it.")
-    return count, notes
+class _Logs:
+    """Entries that are taken out of logs.
+
+    Args:
+        is_meant: Tells which.
+        unreadable: Takes the logs that can't be read.
+    """
+
+    def __init__(self, is_meant: Callable[[HistoryEntry], bool], unreadable: list[str]) -> None:
+        self._is_meant = is_meant
+        self._unreadable = unreadable
+        self.entries: list[HistoryEntry] = []
+        """What was taken out."""
+        self.cleaned: list[ScopeFiles] = []
+        """Where it was taken out."""
+
+    def clean(self, scopes: Iterable[ScopeFiles]) -> None:
+        """Take them out of the logs of scopes.
+
+        Raises:
+            OSError: One could not be written; all others were.
+        """
+        with contextlib.ExitStack() as steps:
+            for one in scopes:
+                steps.callback(self._clean, one)
+
+    def _clean(self, one: ScopeFiles) -> None:
+        try:
+            is_in_it = one.history.matching(self._is_meant)
+        except OSError as error:
+            logger.warning("nobody can tell what is in a log: %s", error)
+            self._unreadable.append(str(one.history.path))
+            return
+        if is_in_it:
+            self.entries += one.forget(self._is_meant)
+            self.cleaned.append(one)
+
+
+def _telling_of(keys: Collection[str], ids: Collection[str]) -> Callable[[HistoryEntry], bool]:
+    """Whether an entry is of these sessions; one that names none, whether it has one of the ids."""
+
+    def is_meant(entry: HistoryEntry) -> bool:
+        named = session_of(entry.source)
+        return named in keys if named else entry.entry_id in ids
+
+    return is_meant
+
+
+def _notes(workspace: Path, scope: Scope | None, logs: _Logs) -> list[str]:
+    """What is left to look for in the memory of a session, or in all where its scope is unknown."""
+    cleaned = {one.name for one in logs.cleaned}
+    if scope is None:
+        facts, entries = logs.cleaned, [*scope_files(workspace)]
+    else:
+        names = cleaned | {scope_name(scope)}
+        facts = entries = [one for one in scope_files(workspace) if one.name in names]
+    return [*_notes_on_facts(facts), *_notes_on_unnamed(entries)]
+
+
+def _notes_on_facts(scopes: Iterable[ScopeFiles]) -> list[str]:
+    return [
+        f"{one.memory.path} and its versions don't say which session a fact is from: look there "
+        "for what is to go, too."
+        for one in scopes
+        if one.has_facts()
+    ]
+
+
+def _notes_on_unnamed(scopes: Iterable[ScopeFiles]) -> list[str]:
+    """Where entries are that name no session."""
+    count, paths = 0, list[str]()
+    for one in scopes:
+        with contextlib.suppress(OSError):  # it is named as one that can't be read
+            if found := one.history.matching(lambda entry: not session_of(entry.source)):
+                count += len(found)
+                paths.append(str(one.history.path))
+    more = f" and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
+    where = ", ".join(paths[:_MOST_PATHS]) + more
+    told = f"{count} log entries name no session; look there for what is to go, too: {where}."
+    return [told] if count else []
+
+
+def _samples_of(found: Iterable[_Found], done: Erased) -> Samples:
+    samples = Samples(done.notes)
+    for one in found:
+        samples.add_sessions(one.sessions, one.present, one.archived)
+    return samples
+
+
+def _reported(
+    done: Erased, found: Iterable[_Found], logs: _Logs, samples: Samples, workspace: Path
+) -> Erased:
+    """The report, after a look at what is left."""
+    samples.add_entries(logs.entries)
+    done.remains.extend(samples.found_in(workspace))
+    done.sessions.extend(dict.fromkeys(key for one in found for key in one.present))
+    done.archived.extend(key for one in found for key in one.archived)
+    return replace(done, log_entries=len(logs.entries))
+
+
+def _of_scope(sessions: SessionManager, scope: Scope, unreadable: list[str]) -> _Found:
+    """What is there of a scope."""
+    present, damaged = _sessions_of(sessions, scope)
+    archived, damaged_archives = _archived_of(sessions, scope)
+    unreadable += [*damaged, *damaged_archives]
+    return _Found(sessions, present, archived)
+
+
+def _of_key(sessions: SessionManager, key: str) -> _Found:
+    """What is there of a session; whatever can't be looked at is there, too."""
+    archive = sessions.journal.archive
+    try:
+        is_present = sessions.journal.info(key) is not None
+    except OSError:
+        is_present = True
+    is_archived = archive is not None and archive.holds(key)
+    return _Found(sessions, [key] if is_present else [], [key] if is_archived else [])
 
 
 def _sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
@@ -194,82 +314,3 @@ def _scope_of(sessions: SessionManager, key: str) -> Scope | None:
     except (NanomemError, OSError) as error:
         logger.warning("session %r: nobody can tell whose it is: %s", key, error)
         return None
-
-
-def _has_facts(store: MemoryStore) -> bool:
-    try:
-        return bool(store.read_long_term().strip())
-    except (NanomemError, OSError):  # whatever is in it, nobody has looked
-        return True
-
-
-class _Samples:
-    """Texts of what is removed, by which it is known again."""
-
-    def __init__(self) -> None:
-        self._texts: set[str] = set()
-        self.notes: list[str] = []
-        """What could not be read, so that nothing of it is looked for."""
-
-    def add_memory(self, store: MemoryStore) -> None:
-        """Take lines of a memory and its log."""
-        with self._noting(f"the memory in {store.memory_path.parent}"):
-            self._add(store.read_long_term())
-        with self._noting(f"the log in {store.memory_path.parent}"):
-            for entry in store.history_entries():
-                self._add(entry.text)
-
-    def add_sessions(
-        self, sessions: SessionManager, keys: Sequence[str], archived: Sequence[str]
-    ) -> None:
-        """Take lines of what was said in sessions."""
-        for key in keys:
-            self._add_session(f"session {key!r}", sessions.reading(key))
-        for key in archived:
-            self._add_session(f"the archived session {key!r}", sessions.reading_archived(key))
-
-    def _add_session(self, name: str, opened: AbstractContextManager[SessionRecords]) -> None:
-        with self._noting(name), opened as records:
-            for record in records.messages(records.view()):
-                self._add(render_words(decode(record)))
-
-    @contextlib.contextmanager
-    def _noting(self, name: str) -> Iterator[None]:
-        """Go on without what can't be read, and note that."""
-        try:
-            yield
-        except FileNotFoundError:  # gone, or brought back meanwhile
-            return
-        except (NanomemError, OSError) as error:
-            logger.warning("%s: %s", name, error)
-            self.notes.append(f"Could not be read, so nothing of it was looked for: {name}.")
-
-    def _add(self, text: str) -> None:
-        lines = (line.strip() for line in text.splitlines())
-        self._texts.update(line for line in lines if len(line) >= _LEAST_CHARACTERS)
-
-    def found_in(self, workspace: Path) -> list[Path]:
-        """The files of a workspace that hold one of the texts; what can't be read is noted."""
-        chosen = sorted(self._texts, key=len, reverse=True)[:_MOST_SAMPLES]
-        samples = {form for text in chosen for form in _forms(text)}
-        found = []
-        for path in sorted(workspace.rglob("*")) if samples else ():
-            if path.is_file() and not path.is_symlink():
-                with self._noting(str(path)):
-                    content = path.read_bytes()
-                    if any(sample in content for sample in samples):
-                        found.append(path)
-        return found
-
-
-def _forms(text: str) -> set[bytes]:
-    """A text as it may stand in a file: as it is, in JSON, and in JSON within JSON."""
-    forms, latest = {text}, {text}
-    for _ in range(2):
-        latest = {_escaped(one, is_ascii) for one in latest for is_ascii in (True, False)}
-        forms |= latest
-    return {form.encode("utf-8", "surrogatepass") for form in forms}
-
-
-def _escaped(text: str, is_ascii: bool) -> str:  # noqa: FBT001 - of this module alone
-    return json.dumps(text, ensure_ascii=is_ascii)[1:-1]

@@ -87,7 +87,7 @@ class HistoryFiles:
     def states(self) -> FileStates:
         """What changes whenever one of the files does."""
         found = []
-        for path in [*self.rolled(), self.path]:
+        for path in self._paths():
             try:
                 stat = path.stat()
             except FileNotFoundError:
@@ -118,23 +118,36 @@ class HistoryFiles:
                 _replace(self.path, [head, *kept])
         return sum(map(len, goes.values()))
 
-    def without_source(self, key: str) -> int:
-        """Take out the entries that tell of a session; gives their number.
+    def matching(self, is_meant: Callable[[HistoryEntry], bool]) -> list[HistoryEntry]:
+        """Those of the entries that are meant; also where a file is not UTF-8.
+
+        Raises:
+            OSError: A file can't be read, or is a symbolic link.
+        """
+        pieces = (one for path in self._paths() for one in _pieces(path, _AS_IT_IS)[1])
+        return [one.entry for one in pieces if is_meant(one.entry)]
+
+    def without(self, is_meant: Callable[[HistoryEntry], bool]) -> list[HistoryEntry]:
+        """Take out the entries that are meant, and give them.
 
         What is not UTF-8 stays as it is.
 
         Raises:
             OSError: A file could not be read or written.
         """
-        count = 0
+        removed = list[HistoryEntry]()
         with self._locked():
-            for path in [*self.rolled(), self.path]:
+            for path in self._paths():
                 head, pieces = _pieces(path, _AS_IT_IS)
-                kept = [one for one in pieces if history_log.session_of(one.entry.source) != key]
-                if len(kept) < len(pieces):
-                    _replace(path, [head, *(one.lines for one in kept)])
-                    count += len(pieces) - len(kept)
-        return count
+                goes = [one.entry for one in pieces if is_meant(one.entry)]
+                if goes:
+                    kept = (one.lines for one in pieces if not is_meant(one.entry))
+                    _replace(path, [head, *kept])
+                    removed += goes
+        return removed
+
+    def _paths(self) -> list[Path]:
+        return [*self.rolled(), self.path]
 
     def _add(self, year: int, pieces: Sequence[_Piece]) -> None:
         path = self.path.with_name(f"HISTORY-{year:04}.md")

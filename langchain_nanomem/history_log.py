@@ -43,6 +43,7 @@ _STAMP_LENGTH = len("[2026-05-08 10:11]")
 _COMMENT = re.compile(r'<!-- nanomem id="(?P<id>[^"]*)"(?: source="(?P<source>[^"]*)")? -->\s*')
 _COMMENT_END = re.compile(rb'(?: source="[^"\n]*")? -->[ \t\r]*(?:\n|\Z)')
 _LAST_COMMENT = re.compile(rb"(?:\A|\n)<!-- nanomem [^\n]*-->[ \t\r]*\n\s*\Z")
+_RANGE = re.compile(r" [0-9]+-[0-9]+\Z")
 _READS_AS_MARK = re.compile(rf" *(?:{_STAMP.pattern}|<!-- nanomem)")
 _HEADING_OR_BLANK = re.compile(r"#{1,6}\s.*|\s*")
 _sync_data = getattr(os, "fdatasync", os.fsync)  # only Linux has the cheaper one
@@ -104,8 +105,11 @@ def format_entry(entry: HistoryEntry) -> str:
 
 
 def session_of(source: str | None) -> str:
-    """The session that an entry of such a source as ``cli:user 0-24`` tells of; "" for none."""
-    return (source or "").rpartition(" ")[0]
+    """The session that an entry of such a source as ``cli:user 0-24`` tells of; "" for none.
+
+    A source without a range names the session alone.
+    """
+    return _RANGE.sub("", source or "")
 
 
 def parse_entries(text: str) -> Iterator[HistoryEntry]:

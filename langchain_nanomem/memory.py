@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 from langchain_nanomem import files, history_log
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.fences import fenced
-from langchain_nanomem.history_files import HistoryFiles
 from langchain_nanomem.history_log import HistoryEntry, encode
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory_file import (
     ArchivedVersion,
-    MemoryFile,
     MemoryVersion,
     change_stem,
     version_of,
 )
 from langchain_nanomem.memory_lines import shown_with
+from langchain_nanomem.scope_files import ScopeFiles
 from langchain_nanomem.scope_names import checked_scope, scope_name
 from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
 from langchain_nanomem.search_query import Query
@@ -29,7 +28,7 @@ from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from langchain_core.embeddings import Embeddings
@@ -95,16 +94,9 @@ class MemoryStore:
         self.redaction = redaction or (None if sessions is None else sessions.redaction)
         self._meaning = meaning_of(embedder, embedder_weight)
         self.scope = checked_scope(scope)
-        name = scope_name(self.scope)
-        directory = self.workspace / "memory"
-        if name:
-            directory = directory / "scopes" / name
-        self.memory_path = directory / "MEMORY.md"
-        self.history_path = directory / "HISTORY.md"
-        self._memory = MemoryFile(self.memory_path)
-        self._history = HistoryFiles(self.history_path, self._locked)
-        self._locks = files.LockDirectory(self.workspace / ".locks")
-        self._lock_stem = f"+memory+{name}" if name else "+memory"  # no file stem has a plus
+        self._files = ScopeFiles(self.workspace, scope_name(self.scope))
+        self._memory, self._history = self._files.memory, self._files.history
+        self.memory_path, self.history_path = self._memory.path, self._history.path
 
     def over(self, sessions: SessionManager) -> MemoryStore:
         """The same memory, whose search covers these sessions; off the record none is covered."""
@@ -148,7 +140,7 @@ class MemoryStore:
         """
         text = self.cleaned(text)
         content = encode(text, "text")
-        with self._locked():
+        with self._files.locked():
             if self.read_version().text != text:
                 self._put(content)
 
@@ -186,7 +178,7 @@ class MemoryStore:
         text = text if is_cleaned else self.cleaned(text)
         content = encode(text, "text")
         change = None if change_id is None else change_stem(change_id)
-        with self._locked():
+        with self._files.locked():
             current = self.read_version()
             if change and self._memory.is_made(change):
                 return True
@@ -209,7 +201,7 @@ class MemoryStore:
         change = change_stem(change_id)
         if not self._memory.is_made(change):
             return False
-        with self._locked():  # it may have been about to be taken back
+        with self._files.locked():  # it may have been about to be taken back
             return self._memory.is_made(change)
 
     def versions(self) -> list[ArchivedVersion]:
@@ -232,7 +224,7 @@ class MemoryStore:
             CorruptRecordError: The archived file is not UTF-8 or was altered since.
             OSError: It could not be read or written; MEMORY.md is as it was.
         """
-        with self._locked():
+        with self._files.locked():
             found = next((kept for kept in self.versions() if kept.version == version), None)
             if found is None:
                 raise ValueError(f"no version {version!r} is archived; see versions()")
@@ -273,7 +265,7 @@ class MemoryStore:
         """
         entry_id = uuid.uuid4().hex if entry_id is None else entry_id
         made = history_log.new_entry(self.cleaned(entry), at, entry_id, source)
-        with self._locked():
+        with self._files.locked():
             if self._history.rolled() and self._history.contains(entry_id):
                 return entry_id
             files.make_directory(self.history_path.parent)
@@ -322,7 +314,8 @@ class MemoryStore:
         Raises:
             OSError: It could not be read or written.
         """
-        return self._history.without_source(session_id)
+        is_meant = lambda entry: history_log.session_of(entry.source) == session_id  # noqa: E731
+        return len(self._files.forget(is_meant))
 
     def prune_versions(
         self, *, keep: int | None = None, older_than: datetime | None = None
@@ -346,8 +339,7 @@ class MemoryStore:
             raise ValueError(f"keep must be 0 or more, not {keep}")
         if older_than is not None and older_than.tzinfo is None:
             raise ValueError(f"older_than must be an aware datetime, not {older_than!r}")
-        with self._locked():
-            return self._memory.prune(keep, older_than)
+        return self._files.prune(keep, older_than)
 
     def erase(self) -> list[Path]:
         """Remove all that is kept of this scope's memory: facts, versions, log, search index.
@@ -358,19 +350,12 @@ class MemoryStore:
             The files that were removed.
 
         Raises:
-            OSError: One could not be removed.
+            OSError: One could not be removed; the others were.
         """
-        with self._locked():
-            own = self.memory_path.parent
-            found = [path for path in _own_files(own) if path.is_file() or path.is_symlink()]
-            for path in found:
-                path.unlink()
-            for directory in (own / "archive", own):
-                with contextlib.suppress(OSError):  # a person's own files are in it
-                    directory.rmdir()
-        self._index.erase()  # behind the lock, which a search may wait for
-        self._locks.remove(self._lock_stem)
-        return found
+        with contextlib.ExitStack() as steps:
+            steps.callback(self._files.remove_lock)
+            steps.callback(self._index.erase)  # behind the lock, which a search may wait for
+            return self._files.erase()
 
     def search_history(  # noqa: PLR0913 - what can be asked for, by name
         self,
@@ -480,22 +465,6 @@ class MemoryStore:
         while (base := self._memory.content()) != content:
             if self._memory.replace(content, base):
                 return
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._locks.hold(self._lock_stem):
-            yield
-
-
-_OWN_FILES = (
-    *("MEMORY.md", "HISTORY.md", "HISTORY-[0-9]*.md", ".MEMORY.md.*", ".HISTORY*"),
-    *("archive/MEMORY-*.md", "archive/.MEMORY-*"),
-)
-"""What is written into the directory of a scope, and nothing else that lies there."""
-
-
-def _own_files(directory: Path) -> list[Path]:
-    return [path for pattern in _OWN_FILES for path in sorted(directory.glob(pattern))]
 
 
 __all__ = [

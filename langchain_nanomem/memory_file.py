@@ -73,7 +73,7 @@ class MemoryFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.archive_path = path.with_name("archive")
 
     def content(self) -> bytes | None:
@@ -83,7 +83,7 @@ class MemoryFile:
             OSError: It can't be read, or is a symbolic link.
         """
         try:
-            return files.read_bytes(self._path)
+            return files.read_bytes(self.path)
         except FileNotFoundError:
             return None
 
@@ -95,7 +95,7 @@ class MemoryFile:
             OSError: It can't be read, or is a symbolic link.
         """
         content = self.content()
-        text = "" if content is None else decode(self._path, content, _NOT_UTF8)
+        text = "" if content is None else decode(self.path, content, _NOT_UTF8)
         return MemoryVersion(text, version_of(content))
 
     def versions(self) -> list[ArchivedVersion]:
@@ -143,10 +143,10 @@ class MemoryFile:
             if base is not None or change:
                 files.replace_file(kept, base or b"")
             if self.content() == base:
-                staged.replace(self._path)
+                staged.replace(self.path)
         finally:
             is_replaced = not _withdraw(staged, kept)
-        files.sync_directory(self._path.parent)
+        files.sync_directory(self.path.parent)
         return is_replaced
 
     def _archived(self, match: re.Match[str]) -> ArchivedVersion | None:
@@ -166,7 +166,7 @@ class MemoryFile:
         return [kept.path for kept in self.versions() if is_its(kept.path)]
 
     def _staged_path(self, change: str | None) -> Path:
-        return self._path.with_name(f".MEMORY.md.{change or '+'}.pending")  # no stem is a plus
+        return self.path.with_name(f".MEMORY.md.{change or '+'}.pending")  # no stem is a plus
 
     def _new_archive_path(self, base: bytes | None, change: str | None) -> Path:
         parts = [f"{datetime.now(UTC):{_TIME_FORMAT}}", version_of(base or b"")]

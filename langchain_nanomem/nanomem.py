@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from weakref import WeakValueDictionary
 
 from langchain_core.runnables.base import coerce_to_runnable
 
@@ -96,6 +98,7 @@ class Nanomem:
         self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}
         self.sessions = SessionManager(workspace, redaction=redaction)
         self._remembered = self.sessions
+        self._private: WeakValueDictionary[int, SessionManager] = WeakValueDictionary()
         self.consolidator = MemoryConsolidator(
             self.sessions,
             self.memory_for,
@@ -139,6 +142,7 @@ class Nanomem:
         other.sessions = SessionManager(
             MemoryJournal(), redaction=self.sessions.redaction, off_the_record=True
         )
+        self._private[id(other.sessions)] = other.sessions
         other.consolidator = self.consolidator.for_sessions(other.sessions)
         return other
 
@@ -155,6 +159,9 @@ class Nanomem:
         MEMORY.md, its versions, the log; the search index. Of a session: the session, archived
         or not, and its entries in the log and the index; which facts in MEMORY.md come from it
         nobody can tell, and the report says so.
+
+        It makes no difference whether it is asked of this object or of one that is off the
+        record: what is kept goes, and what is said in such conversations in this process.
 
         What is damaged is no hindrance: the very session that is asked for goes, readable or
         not; of a user goes all that can be told to be theirs, and the report names the rest.
@@ -179,7 +186,7 @@ class Nanomem:
         if len(given) != 1:
             raise ValueError("give one of user_id, session_id and scope")
         if session_id is not None:
-            return erase_session(self.sessions, self.memory_for, session_id)
+            return erase_session(self._places(), Path(self._workspace), session_id)
         whose = f"scope {scope!r}" if user_id is None else f"user {user_id!r}"
         if scope is None:
             config: Any = {"configurable": {"user_id": user_id}}
@@ -189,12 +196,19 @@ class Nanomem:
                 "all users of this workspace share one memory, so that what is one user's can't "
                 "be told apart: erase their sessions, one by one, with session_id=..."
             )
-        return erase_scope(self.sessions, self.memory_for(tuple(scope)), whose)
+        return erase_scope(self._places(), self.memory_for(tuple(scope)), whose)
+
+    def _places(self) -> list[SessionManager]:
+        """Wherever sessions are: those that are remembered, then those that are not kept."""
+        private = [one for ref in self._private.valuerefs() if (one := ref()) is not None]
+        return [self._remembered, *private]
 
     def apply_retention(self, rule: Retention, *, now: datetime | None = None) -> Retained:
         """Put away or delete what is older or more than is to be kept: see `Retention`.
 
-        It is safe while the agent runs; call it as often as you like.
+        It is safe while the agent runs; call it as often as you like. What can't be read or
+        written keeps nothing else: the report names it. What is said off the record in an object
+        that keeps nothing ends with that, and doesn't count.
 
         Args:
             rule: What is kept.
@@ -204,10 +218,9 @@ class Nanomem:
             What was done.
 
         Raises:
-            CorruptRecordError: A log is not UTF-8.
-            OSError: Something could not be written; what was done so far stays done.
+            OSError: The sessions can't be listed, or one could not be taken out of the archive.
         """
-        return apply_retention(rule, self.sessions, self.memory_for, now)
+        return apply_retention(rule, self._remembered, Path(self._workspace), now)
 
     @property
     def memory(self) -> MemoryStore:

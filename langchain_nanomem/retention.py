@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.scope_names import known_scopes
+from langchain_nanomem.scope_files import ScopeFiles, scope_files
 from langchain_nanomem.session import utc_now
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import JournalInfo
     from langchain_nanomem.manager import SessionManager
-    from langchain_nanomem.memory import MemoryStore
-    from langchain_nanomem.scopes import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +75,13 @@ class Retained:
     """Log entries that were moved to files of earlier years."""
     removed_versions: int = 0
     """Archived versions of MEMORY.md that were removed."""
+    skipped_memories: list[Path] = field(default_factory=list)
+    """The directories of memories of which the log could not be read or written, or a version
+    not be removed."""
 
 
 def apply_retention(
-    rule: Retention,
-    sessions: SessionManager,
-    memory_for: Callable[[Scope], MemoryStore],
-    now: datetime | None = None,
+    rule: Retention, sessions: SessionManager, workspace: Path, now: datetime | None = None
 ) -> Retained:
     """Do what a retention asks for; see `Nanomem.apply_retention`."""
     now = now or utc_now()
@@ -91,14 +90,32 @@ def apply_retention(
         _remove(rule, sessions, info, done)
     _clear_archive(rule, sessions, now, done)
     rolled, removed = 0, 0
-    for scope in known_scopes(memory_for(()).workspace):
-        store = memory_for(scope)
-        if rule.history_years is not None:
-            rolled += store.roll_history(now.year - rule.history_years)
-        older = None if rule.max_version_age is None else now - rule.max_version_age
-        if older is not None or rule.max_versions is not None:
-            removed += len(store.prune_versions(keep=rule.max_versions, older_than=older))
+    for one in scope_files(workspace):
+        rolled += _tried(done, one, lambda files: _roll(rule, files, now))
+        removed += _tried(done, one, lambda files: _prune(rule, files, now))
     return replace(done, rolled_entries=rolled, removed_versions=removed)
+
+
+def _tried(done: Retained, files: ScopeFiles, work: Callable[[ScopeFiles], int]) -> int:
+    """What the work gives; 0 where it fails, which is noted and keeps nothing else."""
+    try:
+        return work(files)
+    except (NanomemError, OSError) as error:
+        logger.warning("%s: the memory is kept as it is: %s", files.directory, error)
+        done.skipped_memories.append(files.directory)
+        return 0
+
+
+def _roll(rule: Retention, files: ScopeFiles, now: datetime) -> int:
+    years = rule.history_years
+    return 0 if years is None else files.history.roll(now.year - years)
+
+
+def _prune(rule: Retention, files: ScopeFiles, now: datetime) -> int:
+    older = None if rule.max_version_age is None else now - rule.max_version_age
+    if older is None and rule.max_versions is None:
+        return 0
+    return len(files.prune(rule.max_versions, older))
 
 
 def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[JournalInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_SCOPE_LENGTH = 200  # as for one file stem; the name of a lock must fit too
+_PART = re.compile(r"[a-z0-9_.%-]+")
+_CUT_PART = re.compile(r"[a-z0-9_.%-]{120}~[0-9a-f]{40}")
+_CUT_NAME = re.compile(r"[a-z0-9_.%+~-]{120}\+~[0-9a-f]{40}")
 
 
 def checked_scope(scope: Sequence[str]) -> tuple[str, ...]:
@@ -38,18 +42,27 @@ def scope_name(scope: tuple[str, ...]) -> str:
     return f"{joined[:120]}+~{hashlib.sha256(joined.encode()).hexdigest()[:40]}"
 
 
-def known_scopes(workspace: Path) -> Iterator[tuple[str, ...]]:
-    """The workspace's own scope, and those that have a directory of their memory.
+def scope_names(workspace: Path) -> Iterator[str]:
+    """The names of the directories of all scopes, first "" for the workspace's own.
 
-    One with so long a name that its directory's is cut can't be told, and is left out.
+    What else lies among them, such as a person's copy of one, is left out.
     """
-    yield ()
+    yield ""
     directory = workspace / "memory" / "scopes"
-    names = sorted(one.name for one in directory.iterdir()) if directory.is_dir() else []
-    for name in names:
-        scope = tuple(map(unquote, name.split("+")))
-        if all(scope) and scope_name(scope) == name:
-            yield scope
+    found = directory.iterdir() if directory.is_dir() else ()
+    yield from sorted(one.name for one in found if _is_scope_name(one.name) and one.is_dir())
+
+
+def _is_scope_name(name: str) -> bool:
+    if _CUT_NAME.fullmatch(name):
+        return True
+    return len(name) <= _MAX_SCOPE_LENGTH and all(map(_is_part_stem, name.split("+")))
+
+
+def _is_part_stem(stem: str) -> bool:
+    if _CUT_PART.fullmatch(stem):
+        return True
+    return bool(_PART.fullmatch(stem)) and _part_stem(unquote(stem)) == stem
 
 
 def _part_stem(part: str) -> str:

@@ -14,7 +14,7 @@ from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.history_log import session_of
 from langchain_nanomem.search_nearness import fused
-from langchain_nanomem.search_places import search_path, sessions_path
+from langchain_nanomem.search_places import LOG, search_path, sessions_path
 from langchain_nanomem.search_postings import Postings
 from langchain_nanomem.search_ranking import (
     Passages,
@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Kind = Literal["said", "logged"]
-_LOG = "+history"
-"""The name of the event log among the sources: no file of a session is called so."""
 _MOST_OPEN = 32
 _MOST_TRIES = 5
 _LIKELY_QUOTED = 48
@@ -324,9 +322,9 @@ class SearchIndex:
                 state,
             )
         known = on_disk.sources_in(connection)
-        self._labels = {one.label: one.id for one in known.values() if one.name != _LOG}
+        self._labels = {one.label: one.id for one in known.values() if one.name != LOG}
         self._names = {number: label for label, number in self._labels.items()}
-        log = known.get(_LOG)
+        log = known.get(LOG)
         self._postings.catch_up(connection, self._passages.last_id)
         new = on_disk.rows_behind(connection, self._passages.last_id)
         self._passages.add(new, None if log is None else log.id)
@@ -337,16 +335,16 @@ class SearchIndex:
         found = self._scopes.of_scope(self.scope)
         with self._file.opened() as connection:
             known = on_disk.sources_in(connection)
-        for name in known.keys() - found.keys() - {_LOG}:
+        for name in known.keys() - found.keys() - {LOG}:
             self._remove(name)
         for name, bound in found.items():
             state = self._told(bound.state)
             if name not in known or known[name].version != state:
                 self._read_session(name, bound.key, state)
         state = self._told(self._history.states())
-        if state != (known[_LOG].version if _LOG in known else ""):
+        if state != (known[LOG].version if LOG in known else ""):
             self._bring_in(
-                _LOG, "", state, lambda: HistoryText(self._history.entries(), self._cleaner)
+                LOG, "", state, lambda: HistoryText(self._history.entries(), self._cleaner)
             )
 
     def _read_session(self, name: str, key: str, state: str) -> None:
@@ -381,7 +379,7 @@ class SearchIndex:
                     on_disk.remove_passages(connection, source)
                 on_disk.add_passages(connection, source, added)
                 break
-        if name != _LOG and self._is_gone(name):
+        if name != LOG and self._is_gone(name):
             self._remove(name)  # it was deleted meanwhile
 
     def _opened(self, name: str, key: str) -> AbstractContextManager[SessionRecords]:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 _DIRECTORY = ".search"
 _OWN = "+workspace"
 """The workspace's own scope. The name of no other begins with a plus."""
+LOG = "+history"
+"""The name of the event log among the sources: no file of a session is called so."""
 
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS sessions("
@@ -57,7 +59,11 @@ def put_bound(connection: sqlite3.Connection, bound: Mapping[str, Bound]) -> Non
 
 def search_path(workspace: Path, scope: tuple[str, ...]) -> Path:
     """The index of a scope."""
-    return workspace / _DIRECTORY / f"{scope_name(scope) or _OWN}.sqlite"
+    return _index_path(workspace, scope_name(scope))
+
+
+def _index_path(workspace: Path, name: str) -> Path:
+    return workspace / _DIRECTORY / f"{name or _OWN}.sqlite"
 
 
 def sessions_path(workspace: Path) -> Path:
@@ -85,6 +91,21 @@ def forget_session(workspace: Path, name: str) -> None:
         logger.info("%s: all indexes go: %s", directory, error)
         for path in directory.iterdir():
             path.unlink(missing_ok=True)
+
+
+def forget_log(workspace: Path, name: str) -> None:
+    """Have the index of a scope hold nothing of its log: the next search reads that anew.
+
+    Args:
+        workspace: The directory of the memory.
+        name: The scope's `scope_name`.
+
+    Raises:
+        OSError: The log can't be taken out of it, and it can't be removed.
+    """
+    path = _index_path(workspace, name)
+    if path.exists():
+        _forget(path, LOG)
 
 
 def _scope_of(path: Path, name: str) -> tuple[str, ...]:

@@ -222,6 +222,165 @@ def test_a_log_that_is_no_text_is_cleaned_as_well(tmp_path):
     assert log.read_bytes().count(b"entry of be") == 2
 
 
+def said(memory, key, scope, text):
+    memory.sessions.bind_scope(key, scope)
+    memory.history(key).add_messages([HumanMessage(text)])
+
+
+@pytest.mark.parametrize("from_private", [True, False])
+@pytest.mark.parametrize("what", [{"user_id": "ada"}, {"session_id": "s"}])
+def test_it_makes_no_difference_where_it_is_said(tmp_path, from_private, what):
+    """From a private conversation and from the memory itself, all goes, in both places."""
+    memory = opened(tmp_path, "ada")
+    for key in ("s", "away"):
+        said(memory, key, ADA, telling("ada", key))
+    memory.sessions.archive("away")
+    memory.memory_for(ADA).append_history(telling("ada", "news"), source="s 0-1")
+    said(memory, "of bob", BOB, telling("bob", "roses"))
+    private, another = memory.off_the_record(), memory.off_the_record().off_the_record()
+    for one in (private, another):
+        said(one, "s", ADA, "in private")
+        said(one, "of bob", BOB, "in private, too")
+    report = (private if from_private else memory).erase(**what)
+    assert report.sessions == ["s"]
+    assert report.archived == (["away"] if "user_id" in what else [])
+    assert (memory.memory_for(ADA).history_entries(), report.remains) == ([], [])
+    assert holding(tmp_path, "ada has s inside") == []
+    for one in (memory, private, another):
+        assert [kept["key"] for kept in one.sessions.list_sessions()] == ["of bob"]
+
+
+def test_what_was_private_alone_is_erased(tmp_path):
+    """It is in the report; no note has anybody look for facts that can't be there."""
+    memory = opened(tmp_path, "ada")
+    memory.memory_for(ADA).write_long_term("- a fact")
+    private = memory.off_the_record()
+    said(private, "s", ADA, telling("ada", "roses"))
+    report = memory.erase(session_id="s")
+    assert (report.sessions, report.notes) == (["s"], [])
+    assert private.sessions.list_sessions() == []
+
+
+@pytest.mark.parametrize("source", ["my chat", "my chat 3-9", "my chat 12-40"])
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_whatever_names_the_session_goes(tmp_path, source, is_rolled):
+    """With a range or without; what names one whose name is alike stays."""
+    memory = Nanomem(tmp_path)
+    others = ["my", "my 0-4", "my chat too", "my chat too 0-1", "chat", "my chat 1", "my chat 0-4 "]
+    for name in [*others, source]:
+        memory.memory.append_history(f"[2020-01-01 10:00] told of {name}", source=name)
+    memory.memory.roll_history(2021 if is_rolled else 0)
+    assert memory.erase(session_id="my chat").log_entries == 1
+    assert [entry.source for entry in memory.memory.history_entries()] == others
+    assert memory.memory.forget_session("my") == 2
+
+
+def test_an_entry_is_known_by_its_id_where_it_names_nobody(tmp_path):
+    """A person took the source out: the session's own record of it has the id."""
+    memory = opened(tmp_path, "ada")
+    session = memory.sessions.get_or_create("s")
+    for text in ("one", "two", "three"):
+        session.add_message("user", telling("ada", text))
+    memory.consolidator.compact(session)
+    log = memory.memory.history_path
+    text = log.read_text()
+    (entry,) = memory.memory.history_entries()
+    log.write_text(text.replace(f' source="{entry.source}"', ""))
+    memory.memory.append_history("of another", source="t")
+    report = memory.erase(session_id="s")
+    assert report.log_entries == 1
+    assert [one.source for one in memory.memory.history_entries()] == ["t"]
+
+
+def test_entries_that_name_no_session_are_told_of(tmp_path):
+    """Nobody can tell whether they are of the session: the report says where they are."""
+    memory = opened(tmp_path, "ada")
+    for user in ("ada", "bob"):
+        store = memory.memory_for(("user", user))
+        store.append_history("by hand")
+        store.append_history("by hand, too")
+        store.append_history("of a session", source=f"of {user}")
+    said(memory, "of ada", ADA, "hello")
+    report = memory.erase(session_id="of ada")
+    assert report.log_entries == 1
+    (note,) = [one for one in report.notes if "no session" in one]
+    assert note.startswith("2 log entries")
+    assert str(memory.memory_for(ADA).history_path) in note
+    assert "bob" not in note
+    unknown = memory.erase(session_id="of nobody")
+    assert not unknown
+    assert unknown.notes[0].startswith("4 log entries")
+
+
+def test_what_is_logged_leaves_the_index_too(tmp_path):
+    """To the byte, before anybody searches again; and it is looked for in the memory."""
+    memory = opened(tmp_path, "ada")
+    store = memory.memory_for(ADA)
+    store.append_history(telling("ada", "news"), source="s 0-1")
+    store.append_history(telling("bob", "news"), source="t 0-1")
+    store.write_long_term(f"- {telling('ada', 'news')}")
+    assert len(store.search_history("garden")) == 2
+    report = memory.erase(session_id="s")
+    assert report.remains == [store.memory_path]
+    assert [hit.session_id for hit in store.search_history("garden")] == ["t"]
+
+
+def test_all_logs_are_looked_through(tmp_path):
+    """The session may have been another's before it was deleted, or nobody's yet."""
+    memory = opened(tmp_path, "ada")
+    said(memory, "s", ADA, "hello")
+    for scope in ((), ADA, BOB):
+        memory.memory_for(scope).append_history("news", source="s 0-1")
+    assert memory.erase(session_id="s").log_entries == 3
+
+
+def test_what_was_logged_before_a_session_was_somebodys_goes(tmp_path):
+    """Until then it is in the workspace's own log; what others have logged stays theirs."""
+    memory = opened(tmp_path, "ada")
+    for scope in ((), BOB):
+        memory.memory_for(scope).append_history(telling("ada", "news"), source="s 0-1")
+        memory.memory_for(scope).append_history("other", source="t 0-1")
+    said(memory, "s", ADA, "hello")
+    report = memory.erase(user_id="ada")
+    assert (report.sessions, report.log_entries) == (["s"], 1)
+    assert [one.source for one in memory.memory.history_entries()] == ["t 0-1"]
+    assert len(memory.memory_for(BOB).history_entries()) == 2
+
+
+def test_a_log_that_cannot_be_read_is_named(tmp_path):
+    """All others are cleaned; nobody can tell what is in it."""
+    memory = opened(tmp_path, "ada")
+    for scope in (ADA, BOB):
+        memory.memory_for(scope).append_history("news", source="s 0-1")
+    log = memory.memory_for(ADA).history_path
+    log.unlink()
+    log.symlink_to(tmp_path / "elsewhere")
+    report = memory.erase(session_id="s")
+    assert (report.log_entries, report.unreadable) == (1, [str(log)])
+    assert memory.memory_for(BOB).history_entries() == []
+
+
+@pytest.mark.parametrize("scope", [("user", "x" * 300), ("y" * 120, "z" * 120)])
+def test_a_long_name_hides_nothing(tmp_path, scope):
+    """The log of a scope whose directory's name is cut is looked through, too."""
+    memory = Nanomem(tmp_path)
+    store = memory.memory_for(scope)
+    store.append_history("news", source="s 0-1")
+    (tmp_path / "memory" / "scopes" / "a person's own.txt").write_text("news")
+    assert memory.erase(session_id="s").log_entries == 1
+    assert store.history_entries() == []
+
+
+def test_nothing_names_a_session_that_was_deleted_before(tmp_path):
+    """Nor one that never was: no lock of it stays."""
+    memory = Nanomem(tmp_path)
+    memory.history("s").add_messages([HumanMessage("hello")])
+    memory.sessions.delete("s")
+    for key in ("s", "none"):
+        assert not memory.erase(session_id=key)
+        assert list(tmp_path.rglob(f"{key}.*")) == []
+
+
 def test_what_cannot_be_removed_keeps_nothing_else(tmp_path, monkeypatch):
     """One session that the system does not let go: the error comes when all else is gone."""
     memory = opened(tmp_path, "ada")

@@ -435,3 +435,66 @@ def test_old_versions_of_the_memory_go(tmp_path):
     assert memory.apply_retention(rule, now=later).removed_versions == 2
     assert [one.change_id for one in store.versions()] == ["c"]
     assert store.has_change("c")
+
+
+LONG = [
+    ("user", "x" * 300),
+    ("user", "Ä" * 100),
+    ("user", "Ada" * 40, "project", "P" * 60),
+    ("." * 200,),
+]
+
+
+@pytest.mark.parametrize("scope", [(), ("user", "42"), *LONG])
+def test_every_memory_is_reached(tmp_path, scope):
+    """Also one with so long a name that its directory's is cut."""
+    memory = Nanomem(tmp_path)
+    store = memory.memory_for(scope)
+    for number in range(4):
+        store.write_long_term(f"version {number}")
+        store.append_history(f"in {number}", at=datetime(2020 + number, 1, 1, tzinfo=UTC))
+    report = memory.apply_retention(Retention(max_versions=1, history_years=4), now=NOW)
+    assert (report.rolled_entries, report.removed_versions) == (2, 2)
+    assert store.history_path.with_name("HISTORY-2021.md").exists()
+    assert [one.read_text() for one in store.versions()] == ["version 2"]
+
+
+def test_what_is_no_memory_is_let_alone(tmp_path):
+    """A person's files and copies among the directories of the scopes."""
+    memory = Nanomem(tmp_path)
+    store = memory.memory_for(("user", "42"))
+    store.append_history("long ago", at=datetime(2020, 1, 1, tzinfo=UTC))
+    scopes = store.history_path.parents[1]
+    (scopes / "notes").write_text("a person's own")
+    copy = scopes / "user+42 (copy)"
+    copy.mkdir()
+    (copy / "HISTORY.md").write_bytes(store.history_path.read_bytes())
+    assert memory.apply_retention(Retention(history_years=1), now=NOW).rolled_entries == 1
+    assert [one.name for one in copy.iterdir()] == ["HISTORY.md"]
+
+
+def test_a_damaged_log_keeps_no_other(tmp_path, caplog):
+    """It is named, and is as it was; the memories of all others are gone through."""
+    memory = Nanomem(tmp_path)
+    stores = [memory.memory_for(("user", name)) for name in ("ada", "bob")]
+    for store in stores:
+        store.append_history("long ago", at=datetime(2020, 1, 1, tzinfo=UTC))
+        store.write_long_term("one")
+        store.write_long_term("two")
+    damaged = stores[0].history_path
+    damaged.write_bytes(content := b"\xff" + damaged.read_bytes())
+    report = memory.apply_retention(Retention(history_years=1, max_versions=0), now=NOW)
+    assert (report.rolled_entries, report.removed_versions) == (1, 2)
+    assert report.skipped_memories == [damaged.parent]
+    assert damaged.read_bytes() == content
+    assert "is kept as it is" in caplog.text
+    assert [len(one.versions()) for one in stores] == [0, 0]
+
+
+def test_from_a_private_conversation_it_is_the_same(memory):
+    """What is kept is the workspace's; what is not kept ends by itself."""
+    private = memory.off_the_record()
+    private.history("t").add_messages([HumanMessage("hello")])
+    report = private.apply_retention(Retention(max_sessions=1), now=NOW)
+    assert report.archived == ["old", "middle"]
+    assert [one["key"] for one in private.sessions.list_sessions()] == ["t"]
