@@ -84,7 +84,11 @@ def doctor(
         journal = FileJournal(workspace)
         infos = journal.list()
         for info in infos:
-            damaged |= _check(journal, info.key, repair=repair)
+            if journal.is_nameless(info):
+                typer.echo(f"{info.place}: nobody can tell which session it is")
+                damaged = True
+            else:
+                damaged |= _check(journal, info.key, repair=repair)
         typer.echo(f"{len(infos)} sessions in {workspace} looked at.")
 
     _run(check)

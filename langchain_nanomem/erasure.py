@@ -273,14 +273,17 @@ def _of_key(sessions: SessionManager, key: str) -> _Found:
 def _sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
     """The sessions of a scope, and those of which nobody can tell."""
     found, unreadable = [], []
-    for one in sessions.list_sessions():
+    for one in sessions.journal.list():
+        if sessions.journal.is_nameless(one):
+            unreadable.append(one.place)
+            continue
         try:
-            with sessions.reading(one["key"]) as records:
+            with sessions.reading(one.key) as records:
                 if (records.scope or ()) == scope:
-                    found.append(one["key"])
+                    found.append(one.key)
         except (NanomemError, OSError) as error:
-            logger.warning("session %r: nobody can tell whose it is: %s", one["key"], error)
-            unreadable.append(one["key"])
+            logger.warning("session %r: nobody can tell whose it is: %s", one.key, error)
+            unreadable.append(one.key)
     return found, unreadable
 
 

@@ -270,6 +270,13 @@ class Journal(ABC):
         """What `list` tells of one journal; None where there is none."""
         return next((info for info in self.list() if info.key == key), None)
 
+    def is_nameless(self, info: JournalInfo) -> bool:
+        """Whether a journal that was listed is there, and nobody can tell its key.
+
+        It is damaged; its key in the listing is none under which it is found.
+        """
+        return self.info(info.key) is None and any(one.place == info.place for one in self.list())
+
     def states(self) -> dict[str, JournalState]:
         """The state of each journal, by a short name of it."""
         return {

@@ -70,7 +70,8 @@ class Retained:
     deleted: list[str] = field(default_factory=list)
     """The sessions that were deleted, and archived ones that were."""
     skipped: list[str] = field(default_factory=list)
-    """The sessions that were due and could not be read; they are where they were."""
+    """The sessions that were due and could not be read, or their files where nobody can tell which
+    sessions they are; they are where they were."""
     rolled_entries: int = 0
     """Log entries that were moved to files of earlier years."""
     removed_versions: int = 0
@@ -139,6 +140,10 @@ def _remove(rule: Retention, sessions: SessionManager, info: JournalInfo, done: 
     if rule.action == "delete":
         remove, removed = sessions.delete, done.deleted
     try:
+        if sessions.journal.is_nameless(info):
+            logger.warning("%s is kept: nobody can tell which session it is", info.place)
+            done.skipped.append(info.place)
+            return
         with sessions.journal.lock(key):
             if sessions.journal.info(key) == info and remove(key):
                 removed.append(key)

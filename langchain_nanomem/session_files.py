@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Record
 
 _ENDING = ".jsonl"
+_CUT_STEM = re.compile(r".{120}~[0-9a-f]{40}")
 _MAX_STEM_BYTES = 240
 """What a file system takes beside the ending; a longer name can be no file's."""
 
@@ -146,7 +147,7 @@ def _info(path: Path) -> JournalInfo:
     with contextlib.suppress(PermissionError):  # the others are to be listed all the same
         first = _first_record(path)
     moment = datetime.fromtimestamp(stat.st_mtime, UTC)
-    key = _named_key(first, path) or unquote(path.stem)
+    key = _named_key(first, path) or _key_within(path) or unquote(path.stem)
     return JournalInfo(key, first, moment, stat.st_size, str(path))
 
 
@@ -158,6 +159,23 @@ def _first_record(path: Path) -> Record:
         return load_record(line.removeprefix(BOM))
     except ValueError:
         return {}
+
+
+def _key_within(path: Path) -> str | None:
+    """The key of a damaged file whose name is cut: a later record may tell it, and is checked."""
+    if not _CUT_STEM.fullmatch(path.stem):
+        return None
+    with (
+        contextlib.suppress(PermissionError),
+        os.fdopen(open_file(path, os.O_RDONLY), "rb") as file,
+    ):
+        for line in file:
+            with contextlib.suppress(ValueError):
+                record = load_record(line)
+                key = record.get("key") if record.get("_type") == "metadata" else None
+                if isinstance(key, str) and key and file_stem(key) == path.stem:
+                    return key
+    return None
 
 
 def _owner(path: Path) -> str | None:

@@ -102,3 +102,22 @@ def test_doctor_finds_and_mends_a_damaged_session(tmp_path):
     kept = SessionManager(tmp_path).get_or_create("bad").messages
     assert [message["content"] for message in kept] == ["before", "after"]
     assert nanomem("doctor", "--workspace", tmp_path).returncode == 0
+
+
+def test_doctor_goes_on_where_a_name_is_cut(tmp_path):
+    """Who it is a later record tells, and it is mended; else it is named, and keeps no other."""
+    manager = SessionManager(tmp_path)
+    for key in ("a" * 300, "b" * 300, "c"):
+        session = manager.get_or_create(key)
+        session.add_message("user", "before")
+        manager.save(session)
+    path = manager.journal.path("a" * 300)
+    path.write_bytes(b"no record\n" + path.read_bytes().split(b"\n")[1] + b"\n")
+    told = manager.journal.path("b" * 300)
+    told.write_bytes(b"no record\n" + told.read_bytes())
+    mended = nanomem("doctor", "--repair", "--workspace", tmp_path)
+    assert mended.returncode == 1
+    assert f"{path}: nobody can tell which session it is" in mended.stdout
+    assert "3 sessions" in mended.stdout
+    kept = SessionManager(tmp_path).get_or_create("b" * 300).messages
+    assert [message["content"] for message in kept] == ["before"]

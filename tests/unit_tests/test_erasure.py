@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from scripted import FREE, LONG, ScriptedChatModel, save_memory
 
-from langchain_nanomem import Erased, MemoryState, Nanomem, ScopeError
+from langchain_nanomem import Erased, MemoryState, Nanomem, Retention, ScopeError
 
 ADA, BOB = ("user", "ada"), ("user", "bob")
 
@@ -141,6 +141,25 @@ def test_a_session_that_nobody_can_read_is_named(tmp_path):
     report = memory.erase(user_id="ada")
     assert (report.sessions, report.unreadable) == (["good"], ["bad"])
     assert "Not readable" in str(report)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_damaged_session_with_a_long_name_is_named(tmp_path, is_told):
+    """Its file's name is cut: a later record has its key, or else the file itself is named."""
+    memory = opened(tmp_path, "ada")
+    key = "x" * 300
+    memory.sessions.bind_scope(key, ADA)
+    memory.history(key).add_messages([HumanMessage(telling("ada", "roses"))])
+    path = memory.sessions.journal.path(key)
+    lines = path.read_bytes().splitlines()
+    kept = [line for line in lines[1:] if is_told or b"metadata" not in line]
+    path.write_bytes(b"\n".join([b"no record", *kept, b""]))
+    memory.close()
+    report = memory.erase(user_id="ada")
+    assert report.unreadable == [key if is_told else str(path)]
+    assert memory.apply_retention(Retention(max_sessions=0)).skipped == report.unreadable
+    assert memory.erase(session_id=key).sessions == [key]
+    assert not path.exists()
 
 
 def damage(path, how):
