@@ -218,7 +218,7 @@ class Nanomem:
             What was done.
 
         Raises:
-            OSError: The sessions can't be listed, or one could not be taken out of the archive.
+            OSError: The sessions can't be listed.
         """
         return apply_retention(rule, self._remembered, Path(self._workspace), now)
 

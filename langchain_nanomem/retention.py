@@ -70,8 +70,8 @@ class Retained:
     deleted: list[str] = field(default_factory=list)
     """The sessions that were deleted, and archived ones that were."""
     skipped: list[str] = field(default_factory=list)
-    """The sessions that were due and could not be read, or their files where nobody can tell which
-    sessions they are; they are where they were."""
+    """The sessions that were due and could not be read or removed; they are where they were. Of one
+    whose key nobody can tell it is the file."""
     rolled_entries: int = 0
     """Log entries that were moved to files of earlier years."""
     removed_versions: int = 0
@@ -103,7 +103,8 @@ def _tried(done: Retained, files: ScopeFiles, work: Callable[[ScopeFiles], int])
         return work(files)
     except (NanomemError, OSError) as error:
         logger.warning("%s: the memory is kept as it is: %s", files.directory, error)
-        done.skipped_memories.append(files.directory)
+        if files.directory not in done.skipped_memories:
+            done.skipped_memories.append(files.directory)
         return 0
 
 
@@ -158,8 +159,13 @@ def _clear_archive(
     archive = sessions.journal.archive
     if rule.max_archive_age is None or archive is None:
         return
-    for one in archive.sessions():
-        if now - one.archived_at > rule.max_archive_age:
-            with sessions.journal.lock(one.key):  # it may have come back and gone again
-                if archive.find(one.key) == one and sessions.delete_archived(one.key):
-                    done.deleted.append(one.key)
+    due = [one for one in archive.sessions() if now - one.archived_at > rule.max_archive_age]
+    for one in due:
+        key = one.key
+        try:
+            with sessions.journal.lock(key):  # it may have come back and gone again
+                if archive.find(key) == one and sessions.delete_archived(key):
+                    done.deleted.append(key)
+        except (NanomemError, OSError) as error:
+            logger.warning("the archived session %r is kept: %s", key, error)
+            done.skipped.append(key)

@@ -6,6 +6,7 @@ import gzip
 import os
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -435,6 +436,23 @@ def test_old_versions_of_the_memory_go(tmp_path):
     assert memory.apply_retention(rule, now=later).removed_versions == 2
     assert [one.change_id for one in store.versions()] == ["c"]
     assert store.has_change("c")
+
+
+def test_what_stays_in_the_archive_keeps_nothing_else(memory, monkeypatch):
+    """One that the system does not let go is named; the others go."""
+    for key in ("old", "middle"):
+        memory.sessions.archive(key)
+    unlink = Path.unlink
+
+    def refuse(path, missing_ok=False):  # noqa: FBT002 - its form
+        if path.name == "middle.jsonl.gz":
+            raise PermissionError(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    later = datetime.now(UTC) + timedelta(days=400)
+    report = memory.apply_retention(Retention(max_archive_age=timedelta(days=365)), now=later)
+    assert (report.deleted, report.skipped) == (["old"], ["middle"])
 
 
 LONG = [
