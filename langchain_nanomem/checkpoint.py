@@ -25,7 +25,6 @@ from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
-from langchain_nanomem.records import MESSAGES
 from langchain_nanomem.removal import RemovingSaver, run_mark
 from langchain_nanomem.scopes import asks_off_the_record
 from langchain_nanomem.session import utc_now
@@ -276,16 +275,10 @@ class NanomemSaver(RemovingSaver):
         """Whether what is said at a checkpoint comes after all that was said before it.
 
         LangGraph puts checkpoints in the background, and on a busy machine what a task wrote
-        can come before the checkpoint at which it ran, which has what was said before. A delta
-        channel's checkpoints have nothing of the kind: there the writes are the conversation.
+        can come before the checkpoint at which it ran, which has what was said before.
         """
         there = records.checkpoints.get("", {})
-        if namespace or checkpoint_id in there or not there:
-            return True
-        newest = records.checkpoint("", records.newest[""])
-        value = records.value("", MESSAGES, newest["versions"].get(MESSAGES)) or {}
-        metadata = self._elements.decode(newest["metadata"], records)
-        return "snapshot" in value or MESSAGES in metadata.get("counters_since_delta_snapshot", ())
+        return bool(namespace) or not there or checkpoint_id in there
 
     def _is_late(self, records: SessionRecords, *checkpoint_ids: str | None) -> bool:
         """Whether one of these was made before its thread was deleted, or follows such a one.
