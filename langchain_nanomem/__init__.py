@@ -9,6 +9,7 @@ from langchain_nanomem.erasure import Erased
 from langchain_nanomem.errors import (
     ConsolidationError,
     CorruptRecordError,
+    DatabaseError,
     MigrationError,
     NanomemError,
     RedactionError,
@@ -38,6 +39,7 @@ from langchain_nanomem.writing_tools import create_forget_tool, create_remember_
 
 if TYPE_CHECKING:
     from langchain_nanomem.middleware import NanomemMiddleware
+    from langchain_nanomem.postgres_journal import PostgresJournal
 
 __version__ = "0.1.0"
 
@@ -47,6 +49,7 @@ __all__ = [
     "ConsolidationError",
     "CorruptRecordError",
     "CostAwarePolicy",
+    "DatabaseError",
     "Erased",
     "FileJournal",
     "Imported",
@@ -62,6 +65,7 @@ __all__ = [
     "NanomemError",
     "NanomemMiddleware",
     "NanomemSaver",
+    "PostgresJournal",
     "ReactMemoryState",
     "Redaction",
     "RedactionError",
@@ -91,4 +95,8 @@ def __getattr__(name: str) -> Any:
         from langchain_nanomem.middleware import NanomemMiddleware  # noqa: PLC0415
 
         return NanomemMiddleware
+    if name == "PostgresJournal":  # so does this
+        from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415
+
+        return PostgresJournal
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

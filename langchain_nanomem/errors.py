@@ -8,6 +8,7 @@
     ├── SessionNotFoundError     a session was deleted while an object of it was held
     ├── ConsolidationError       the model gave no usable memory
     ├── ScopeError               whose memory it is cannot be told, or it is another's
+    ├── DatabaseError            a database could not be used; also an ``OSError``
     ├── MigrationError           a thread of another checkpointer could not be taken over
     └── RedactionError           a text holds what may not be kept; also a ``ValueError``
 
@@ -62,6 +63,23 @@ class ConsolidationError(NanomemError):
 
 class ScopeError(NanomemError):
     """It cannot be told whose memory is meant, or the session belongs to someone else."""
+
+
+class DatabaseError(NanomemError, OSError):
+    """A database could not be used. What it was asked to write is not there, unless told otherwise.
+
+    Args:
+        message: What, where, and what to do. No password is in it.
+        may_be_written: Whether it can't be told if something was written: the connection broke
+            while the database was about to answer, and it could not be asked again.
+    """
+
+    may_be_written: bool
+    """Whether what was to be written may be there all the same."""
+
+    def __init__(self, message: str, *, may_be_written: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_written = may_be_written
 
 
 class MigrationError(NanomemError):

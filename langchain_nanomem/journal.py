@@ -250,13 +250,18 @@ class Journal(ABC):
             erase: Note it as a deletion, and keep no copy of the old one anywhere.
 
         Raises:
+            ReplacedError: Another wrote to it since it was read or written in the same lock.
             ValueError: A record can't be stored; the journal is as it was.
             OSError: It could not be written; the journal is as it was.
         """
 
     @abstractmethod
     def delete(self, key: str) -> bool:
-        """Remove the journal and note when; False where there was none."""
+        """Remove the journal and note when; False where there was none.
+
+        Raises:
+            ReplacedError: Another wrote to it since it was read or written in the same lock.
+        """
 
     @abstractmethod
     def deleted_at(self, key: str) -> datetime | None:
@@ -290,7 +295,12 @@ class Journal(ABC):
 
     @abstractmethod
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Exclude all others, in this process and elsewhere. A thread may enter it again."""
+        """Exclude all others, in this process and elsewhere. A thread may enter it again.
+
+        Others are kept out from when the journal is first read in the block until it is first
+        written. A back end may let them in then; if one writes, what is written later in the
+        block is refused with a `ReplacedError`, unless the journal was read since.
+        """
 
     def index(self, key: str) -> bytes | None:
         """What `keep_index` kept last, whole; None where there is nothing, or it is damaged."""

@@ -12,7 +12,12 @@ from langchain_nanomem.codec import encode, stamped
 from langchain_nanomem.collector import paused
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
-from langchain_nanomem.errors import ScopeError, SessionNotFoundError
+from langchain_nanomem.errors import (
+    DatabaseError,
+    NanomemError,
+    ScopeError,
+    SessionNotFoundError,
+)
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import ArchivedSession, Journal, Record, ReplacedError
 from langchain_nanomem.numbering import digest
@@ -130,7 +135,8 @@ class SessionManager:
             ValueError: An older message was changed or removed, a message can't be stored,
                 or the session is a graph's thread. Nothing was written.
             SessionNotFoundError: The session was deleted meanwhile.
-            OSError: It could not be written; the earlier messages are safe, save again.
+            OSError: It could not be written; the earlier messages are safe, save again. Of a
+                `DatabaseError` that `may_be_written`, invalidate the session first, and look.
         """
         with self.writing(session.key) as records:
             self._check_same(session, records)
@@ -301,7 +307,8 @@ class SessionManager:
         if not records.exists and new[0].get("_type") != "metadata":
             heads = [record for record in new if record.get("_type") == "metadata"]
             new = [*(heads or [metadata_record(records, utc_now())]), *new]
-        self.journal.append(records.key, new, expected_end=records.end, durable=durable)
+        with _forgotten_on_failure(records):
+            self.journal.append(records.key, new, expected_end=records.end, durable=durable)
         try:
             records.fold(*records.read_on())
         except Exception:  # noqa: BLE001 - an error now would make the caller write it once more
@@ -313,7 +320,8 @@ class SessionManager:
 
     def rewrite(self, records: SessionRecords, new: Sequence[Record]) -> None:
         """Put `new` in place of all records. Inside `writing` only."""
-        self.journal.rewrite(records.key, new)
+        with _forgotten_on_failure(records):
+            self.journal.rewrite(records.key, new)
         self._read_anew(records)
 
     def header(self, records: SessionRecords) -> Record:
@@ -406,7 +414,8 @@ class SessionManager:
                 header = metadata_record(SessionRecords(key, self._message_record), utc_now())
                 kept = records.header.keys() & {"scope", "metadata", "off_the_record"}
                 header |= {name: records.header[name] for name in kept}
-                self.journal.rewrite(key, [header], erase=True)
+                with _forgotten_on_failure(records):
+                    self.journal.rewrite(key, [header], erase=True)
                 self._read_anew(records)
                 session = self._live.get(key)
                 if session is not None and session._origin is not None:
@@ -512,6 +521,23 @@ class SessionManager:
             )
 
 
+@contextlib.contextmanager
+def _forgotten_on_failure(records: SessionRecords) -> Iterator[None]:
+    """Have what was read forgotten where it can't be told what is in the journal by now."""
+    try:
+        yield
+    except ReplacedError as error:
+        records.reset()
+        raise NanomemError(_OVERTAKEN.format(key=records.key)) from error
+    except DatabaseError:
+        records.reset()
+        raise
+
+
+_OVERTAKEN = (
+    "session {key!r} was written to by another program meanwhile. This was not written; do it "
+    "again: then it builds upon what is there now."
+)
 _BELONGS_TO_GRAPH = (
     "session {key!r} is a graph's thread: its messages are those of the graph's state. "
     "Change them with graph.update_state(config, {{'messages': [...]}}). Nothing was written."

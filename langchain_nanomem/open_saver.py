@@ -7,8 +7,9 @@ import importlib
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from langchain_nanomem.connection_urls import URL_SCHEMES, secrets_in, without
 from langchain_nanomem.errors import MigrationError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
-_SCHEMES = ("postgresql://", "postgres://")
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _COLUMNS = {
     "checkpoints": {
@@ -53,7 +53,7 @@ def open_saver(source: str) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
         MigrationError: The package that reads it is not installed, or it is missing, locked,
             damaged, or something else. No message contains the URL.
     """
-    return _postgres(source) if source.startswith(_SCHEMES) else _sqlite(Path(source))
+    return _postgres(source) if source.startswith(URL_SCHEMES) else _sqlite(Path(source))
 
 
 # --- SQLite -----------------------------------------------------------------
@@ -146,34 +146,15 @@ def _postgres(url: str) -> Iterator[BaseCheckpointSaver[Any]]:
             saver.conn.execute("SET default_transaction_read_only = on")
             yield saver
     except psycopg.Error as error:
-        reason = _without(secrets, str(error).strip())
+        reason = without(secrets, str(error).strip())
         raise MigrationError(f"the database cannot be read: {reason}") from None
 
 
 def _secrets(url: str) -> list[str]:
-    """What of a URL must not be shown.
-
-    Raises:
-        MigrationError: It can't be told where its password ends; libpq would take a part of
-            it for something else, and show it.
-    """
-    rest = url.split("://", 1)[1]
-    user, at, _ = rest.rpartition("@")
-    if any(sign in user for sign in "/?#@[] "):
-        raise MigrationError(
-            "the URL cannot be read: write / ? # @ [ ] and spaces in its user, password and "
-            "options as %2F %3F %23 %40 %5B %5D %20"
-        )
-    passwords = [user.partition(":")[2]] if at else []
-    options = rest.rpartition("?")[2].split("&") if "?" in rest else []
-    passwords += [option.partition("=")[2] for option in options if "pass" in option.lower()]
-    return [text for word in passwords if word for text in {word, unquote(word)}]
-
-
-def _without(secrets: list[str], message: str) -> str:
-    for secret in secrets:
-        message = message.replace(secret, "***")
-    return message
+    try:
+        return secrets_in(url)
+    except ValueError as error:
+        raise MigrationError(str(error)) from None
 
 
 _MISSING = "it takes another package to read it: pip install {}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from langchain_nanomem.checkpoint_async import ThreadedSaver
 from langchain_nanomem.elements import Elements
+from langchain_nanomem.journal import ReplacedError
 from langchain_nanomem.pruning import Kept, kept_records
 
 if TYPE_CHECKING:
@@ -178,7 +180,8 @@ class RemovingSaver(ThreadedSaver):
         self._keep(records, Kept(all_places(records), set(records.written_at) - {late}))
         told = records.header.get("scope") or records.header.get("metadata")
         if not (told or records.elements or records.checkpoints or records.written_at):
-            self.sessions.delete(records.key)
+            with contextlib.suppress(ReplacedError):  # another has begun it anew meanwhile
+                self.sessions.delete(records.key)
 
     def _keep(self, records: SessionRecords, kept: Kept) -> None:
         """Rewrite the journal, if anything goes."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from typing import TYPE_CHECKING, Any
 
 import checkpoint_graph
 import pytest
 from checkpoint_forker import Forker
+from databases import Databases, server_in
 from hypothesis import settings
 from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, save_memory
 
 from langchain_nanomem import files
+from langchain_nanomem.journal import Journal
 from langchain_nanomem.manager import SessionManager
 
 if TYPE_CHECKING:
@@ -26,16 +29,46 @@ settings.register_profile("anywhere", deadline=None, database=None)
 settings.load_profile("anywhere")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked so over the back ends; what takes `tmp_path` looks at files."""
+    if "workspace" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("back_ends")
+        looks_at_files = "tmp_path" in inspect.signature(metafunc.function).parameters
+        names = marker.args if marker and not looks_at_files else ["files"]
+        metafunc.parametrize("workspace", names, indirect=True)
+
+
 @pytest.fixture
-def manager(tmp_path: Path) -> SessionManager:
+def workspace(request, tmp_path: Path) -> Iterator[Path | Journal]:
+    """Where a test's sessions are kept: what `SessionManager` takes."""
+    if request.param == "files":
+        yield tmp_path
+        return
+    databases = request.getfixturevalue("databases")
+    yield databases.journal()
+    databases.drop()
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory) -> Iterator[Databases]:
+    """Places in a PostgreSQL server, which is started when the first test asks for one."""
+    with server_in(tmp_path_factory.mktemp("postgres")) as url:
+        databases = Databases(url)
+        yield databases
+        databases.close()
+
+
+@pytest.fixture
+def manager(workspace: Path | Journal) -> SessionManager:
     """A manager of a workspace that does not exist yet."""
-    return SessionManager(tmp_path / "workspace")
+    is_journal = isinstance(workspace, Journal)
+    return SessionManager(workspace if is_journal else workspace / "workspace")
 
 
 @pytest.fixture
 def again(manager: SessionManager) -> Callable[[], SessionManager]:
     """Makes further managers of the same workspace, as another process would have them."""
-    return lambda: SessionManager(manager.journal.workspace)  # type: ignore[attr-defined]  # a FileJournal
+    return lambda: SessionManager(getattr(manager.journal, "workspace", manager.journal))
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -110,9 +143,9 @@ def deny_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def make(tmp_path) -> Callable[..., MemoryConsolidator]:
+def make(workspace, tmp_path) -> Callable[..., MemoryConsolidator]:
     """Makes consolidators of one workspace, as several processes would have them."""
-    return functools.partial(consolidator_of, tmp_path)
+    return functools.partial(consolidator_of, tmp_path, journal=workspace)
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -109,8 +109,9 @@ def consolidator_of(
     """A consolidator of a workspace, as a process has it that starts now.
 
     Messages count 100 tokens each, and all of the window is the budget, unless `options` say
-    otherwise.
+    otherwise. The sessions are in the same place, unless a `journal` is given.
     """
+    journal = options.pop("journal", path)
     model = options.pop("model", ScriptedChatModel(replies=list(replies) or [save_memory()]))
     exact: dict[str, Any] = {
         "max_completion_tokens": 0,
@@ -118,7 +119,7 @@ def consolidator_of(
         "token_counter": flat_tokens,
     }
     return MemoryConsolidator(
-        SessionManager(path),
+        SessionManager(journal),
         MemoryStore(path),
         model,
         context_window_tokens=window,

@@ -41,6 +41,8 @@ from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.session import INTERRUPTED
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 THREAD = {"configurable": {"thread_id": "chat:1"}}
 
 
@@ -67,8 +69,8 @@ def colour(request):
 
 
 @pytest.fixture
-def sessions(tmp_path):
-    return SessionManager(tmp_path)
+def sessions(workspace):
+    return SessionManager(workspace)
 
 
 @pytest.fixture
@@ -76,9 +78,9 @@ def saver(sessions):
     return NanomemSaver(sessions)
 
 
-def reopened(tmp_path, **options):
+def reopened(workspace, **options):
     """A saver as another process would have it."""
-    return NanomemSaver(SessionManager(tmp_path), **options)
+    return NanomemSaver(SessionManager(workspace), **options)
 
 
 def file_of(tmp_path, key="chat:1"):
@@ -248,30 +250,30 @@ def delta_graph(saver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("turns", [1, 3, 4, 7, 11])
-async def test_pruning_never_severs_a_delta_channel(colour, tmp_path, turns, durability):
+async def test_pruning_never_severs_a_delta_channel(colour, workspace, turns, durability):
     """cases/checkpointer.md 2: after keep_latest the state is the same, and goes on."""
-    saver = reopened(tmp_path)
+    saver = reopened(workspace)
     graph = delta_graph(saver)
     for turn in range(turns):
         given = {"messages": [said(f"question {turn}")]}
         await colour(graph, "invoke", given, THREAD, durability=durability)
     before = (await colour(graph, "get_state", THREAD)).values
     assert len(before["messages"]) == 2 * turns
-    shown = SessionManager(tmp_path).get_or_create("chat:1").messages
+    shown = SessionManager(workspace).get_or_create("chat:1").messages
     kept_before = len(await colour.list(saver, THREAD))
     for prune_again in (True, False):
         await colour(saver, "prune", ["chat:1"], strategy="keep_latest")
-        graph = delta_graph(reopened(tmp_path)) if prune_again else graph
+        graph = delta_graph(reopened(workspace)) if prune_again else graph
         assert (await colour(graph, "get_state", THREAD)).values == before
     assert len(await colour.list(saver, THREAD)) < max(kept_before, 2 * 4)
-    assert SessionManager(tmp_path).get_or_create("chat:1").messages == shown
+    assert SessionManager(workspace).get_or_create("chat:1").messages == shown
     given = {"messages": [said("and more")]}
     after = await colour(graph, "invoke", given, THREAD, durability=durability)
     assert after["messages"][:-2] == before["messages"]
     assert after["log"] == [*before["log"], 2 * turns + 1]
 
 
-async def test_pruning_a_forked_delta_thread_keeps_the_newest_branch(colour, saver, tmp_path):
+async def test_pruning_a_forked_delta_thread_keeps_the_newest_branch(colour, saver, workspace):
     """cases/checkpointer.md 2: the chain of the branch that went on stays, the other goes."""
     graph = delta_graph(saver)
     for turn in range(6):
@@ -281,7 +283,7 @@ async def test_pruning_a_forked_delta_thread_keeps_the_newest_branch(colour, sav
     await colour(graph, "invoke", {"messages": [said("on the fork")]}, THREAD)
     before = (await colour(graph, "get_state", THREAD)).values
     await colour(saver, "prune", ["chat:1"])
-    assert (await colour(delta_graph(reopened(tmp_path)), "get_state", THREAD)).values == before
+    assert (await colour(delta_graph(reopened(workspace)), "get_state", THREAD)).values == before
 
 
 async def test_a_delta_threads_session_shows_its_messages(colour, saver, sessions):
@@ -313,11 +315,11 @@ async def test_snapshots_of_a_delta_channel_share_its_messages(colour, saver, tm
 # --- values -----------------------------------------------------------------
 
 
-async def test_a_channel_without_a_value_comes_back_absent(colour, saver, tmp_path):
+async def test_a_channel_without_a_value_comes_back_absent(colour, saver, workspace):
     """cases/checkpointer.md 3: new version, no value: absent, though an older one had a value."""
     first = await put(colour, saver, THREAD, {"a": 1, "b": [2]}, {"a": "1", "b": "1"})
     await put(colour, saver, first, {"b": [2]}, {"a": "2", "b": "1"}, new={"a": "2"})
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = await colour(reader, "get_tuple", THREAD)
         assert found.checkpoint["channel_values"] == {"b": [2]}
         assert found.checkpoint["channel_versions"] == {"a": "2", "b": "1"}
@@ -332,10 +334,10 @@ async def test_a_channel_that_is_gone_does_not_come_back(colour, saver):
 
 
 @pytest.mark.parametrize("version", ["00002.0.5", 2, 2.5])
-async def test_versions_may_be_text_or_numbers(colour, saver, tmp_path, version):
+async def test_versions_may_be_text_or_numbers(colour, saver, workspace, version):
     """cases/checkpointer.md 5: versions of all kinds that LangGraph names come back as they are."""
     await put(colour, saver, THREAD, {"a": 1}, {"a": version})
-    found = await colour(reopened(tmp_path), "get_tuple", THREAD)
+    found = await colour(reopened(workspace), "get_tuple", THREAD)
     assert repr(found.checkpoint["channel_versions"]) == repr({"a": version})
     assert found.checkpoint["channel_values"] == {"a": 1}
 
@@ -410,19 +412,19 @@ async def test_what_was_put_may_be_changed(colour, saver):
 # --- writes -----------------------------------------------------------------
 
 
-async def test_the_first_of_ordinary_writes_stays(colour, saver, tmp_path):
+async def test_the_first_of_ordinary_writes_stays(colour, saver, workspace):
     """cases/checkpointer.md 4: at one place the first write wins; of special ones, the last."""
     config = await put(colour, saver, THREAD)
     special = sorted(WRITES_IDX_MAP)
     for n in range(3):
         writes = [("a", n), ("b", n), *((channel, n) for channel in special)]
         await colour(saver, "put_writes", config, writes, "t")
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = {c: v for _, c, v in (await colour(reader, "get_tuple", config)).pending_writes}
         assert found == {"a": 0, "b": 0, **dict.fromkeys(special, 2)}
 
 
-async def test_writes_may_come_before_their_checkpoint(colour, saver, tmp_path):
+async def test_writes_may_come_before_their_checkpoint(colour, saver, workspace):
     """cases/checkpointer.md 4: on a fresh thread too; until then there is no checkpoint."""
     checkpoint = made({"a": 1})
     config = at("chat:1", "", checkpoint["id"])
@@ -430,7 +432,7 @@ async def test_writes_may_come_before_their_checkpoint(colour, saver, tmp_path):
     assert await colour(saver, "get_tuple", config) is None
     assert await colour(saver, "get_tuple", THREAD) is None
     await colour(saver, "put", THREAD, checkpoint, about(), {"a": "1"})
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = await colour(reader, "get_tuple", THREAD)
         assert found.pending_writes == [("t", "a", "early")]
 
@@ -573,12 +575,12 @@ async def test_a_thread_of_a_number_is_that_of_its_text(colour, saver):
 # --- colours, loops, iterators ---------------------------------------------
 
 
-async def test_a_graph_runs_in_this_colour_without_set_up(colour, saver, tmp_path):
+async def test_a_graph_runs_in_this_colour_without_set_up(colour, saver, workspace):
     """cases/checkpointer.md 8: invoke and ainvoke, inside a running loop, no context manager."""
     graph = replies([said("hello", cls=AIMessage)]).compile(checkpointer=saver)
     given = {"messages": [said("hi")]}
     await asyncio.wait_for(colour(graph, "invoke", given, THREAD), 20)
-    state = await colour(replies().compile(checkpointer=reopened(tmp_path)), "get_state", THREAD)
+    state = await colour(replies().compile(checkpointer=reopened(workspace)), "get_state", THREAD)
     assert [m.content for m in state.values["messages"]] == ["hi", "hello"]
 
 
@@ -703,7 +705,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("name", SILENT)
-async def test_values_come_back_as_the_stock_saver_gives_them(colour, saver, tmp_path, name):
+async def test_values_come_back_as_the_stock_saver_gives_them(colour, saver, workspace, name):
     """cases/checkpointer.md 12: what the serializer changes is as with the stock savers."""
     value, stock = SILENT[name], InMemorySaver()
     values = {"a": value, "b": [value], "c": {"k": [value] * 3}}
@@ -711,7 +713,7 @@ async def test_values_come_back_as_the_stock_saver_gives_them(colour, saver, tmp
         config = one.put(at(namespace=""), made(values), about(), dict.fromkeys(values, "1"))
         one.put_writes(config, [("w", value)], "t")
     expected = stock.get_tuple(THREAD)
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = await colour(reader, "get_tuple", THREAD)
         for ours, theirs in (
             (found.checkpoint["channel_values"], expected.checkpoint["channel_values"]),
@@ -760,7 +762,7 @@ async def test_what_cannot_be_stored_is_named_and_leaves_nothing(
     assert found.checkpoint["channel_values"] == {"a": [said("after")]}
 
 
-async def test_a_graph_goes_on_after_a_value_that_cannot_be_stored(colour, saver, tmp_path):
+async def test_a_graph_goes_on_after_a_value_that_cannot_be_stored(colour, saver, workspace):
     """cases/checkpointer.md 12: the run fails with the channel's name, the next one works."""
 
     class State(MessagesState):
@@ -774,7 +776,7 @@ async def test_a_graph_goes_on_after_a_value_that_cannot_be_stored(colour, saver
     with pytest.raises(ValueError, match="channel 'extra'"):
         await colour(graph, "invoke", {"messages": [said("one")]}, THREAD, durability="sync")
     await colour(graph, "invoke", {"messages": [said("two")]}, THREAD, durability="sync")
-    state = await colour(builder.compile(checkpointer=reopened(tmp_path)), "get_state", THREAD)
+    state = await colour(builder.compile(checkpointer=reopened(workspace)), "get_state", THREAD)
     assert [m.content for m in state.values["messages"]] == ["one", "two", "fine"]
     assert state.values["extra"] == 1
 
@@ -819,7 +821,7 @@ def test_a_torn_end_at_every_byte_opens(tmp_path, saver):
             assert ids(reopened(workspace).list(THREAD))[:2] == [under(third), under(found.config)]
 
 
-def test_eight_threads_on_eight_conversations(saver, tmp_path):
+def test_eight_threads_on_eight_conversations(saver, workspace):
     """cases/checkpointer.md 17: nothing is lost, nothing mixed up."""
 
     def work(n):
@@ -832,7 +834,7 @@ def test_eight_threads_on_eight_conversations(saver, tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         for n in range(8):
             found = list(reader.list(at(f"t{n}")))
             assert [c.metadata["step"] for c in found] == list(range(19, -1, -1))
@@ -841,9 +843,9 @@ def test_eight_threads_on_eight_conversations(saver, tmp_path):
             assert all(len(c.pending_writes) == 1 for c in found)
 
 
-async def test_two_managers_notice_each_other(colour, tmp_path):
+async def test_two_managers_notice_each_other(colour, workspace):
     """cases/checkpointer.md 17: appends, prune and delete of one are seen by the other."""
-    one, other = reopened(tmp_path), reopened(tmp_path)
+    one, other = reopened(workspace), reopened(workspace)
     config = THREAD
     for n in range(6):
         values, versions = {"messages": [said(f"m{k}") for k in range(n + 1)]}, {"messages": str(n)}
@@ -989,14 +991,14 @@ async def test_writes_that_overtake_a_late_checkpoint_are_taken_back(colour, sav
     assert ids(await colour.list(reopened(tmp_path), THREAD)) == [under(fresh)]
 
 
-async def test_after_a_deletion_newer_ones_start_a_new_thread(colour, saver, tmp_path):
+async def test_after_a_deletion_newer_ones_start_a_new_thread(colour, saver, workspace):
     """cases/checkpointer.md 18, 4: also with writes that come before their checkpoint."""
     await put(colour, saver, THREAD, {"a": 1, "b": 1})
     await colour(saver, "delete_thread", "chat:1")
     checkpoint = made({"a": 2})
     await colour(saver, "put_writes", at("chat:1", "", checkpoint["id"]), [("a", 3)], "t")
     await colour(saver, "put", THREAD, checkpoint, about(), {"a": "1"})
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         (found,) = await colour.list(reader, THREAD)
         assert found.checkpoint["channel_values"] == {"a": 2}
         assert found.pending_writes == [("t", "a", 3)]
@@ -1044,7 +1046,7 @@ async def test_a_copy_onto_a_deleted_name_goes_on(colour, saver):
 # --- pruning and copying ----------------------------------------------------
 
 
-async def test_pruning_keeps_the_newest_of_each_namespace_with_its_writes(colour, saver, tmp_path):
+async def test_pruning_keeps_the_newest_of_each_namespace_with_its_writes(colour, saver, workspace):
     """cases/checkpointer.md 19: per namespace the newest, pending writes included."""
     newest = {}
     for namespace in ("", "child", "child:1"):
@@ -1056,7 +1058,7 @@ async def test_pruning_keeps_the_newest_of_each_namespace_with_its_writes(colour
             await colour(saver, "put_writes", config, [("a", f"w{n}")], "t")
         newest[namespace] = under(config)
     await colour(saver, "prune", ["chat:1"], strategy="keep_latest")
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = {
             c.config["configurable"]["checkpoint_ns"]: c for c in await colour.list(reader, THREAD)
         }
@@ -1084,13 +1086,13 @@ def nested(saver, *, ask_within=True):
     return builder.compile(checkpointer=saver)
 
 
-async def test_pruning_keeps_a_pending_interrupt_within_a_subgraph(colour, saver, tmp_path):
+async def test_pruning_keeps_a_pending_interrupt_within_a_subgraph(colour, saver, workspace):
     """cases/checkpointer.md 19: the subgraph's state stays with its root, and can be resumed."""
     graph = nested(saver)
     await colour(graph, "invoke", {"messages": [said("hi")]}, THREAD)
     before = await colour(graph, "get_state", THREAD, subgraphs=True)
     await colour(saver, "prune", ["chat:1"])
-    graph = nested(reopened(tmp_path))
+    graph = nested(reopened(workspace))
     after = await colour(graph, "get_state", THREAD, subgraphs=True)
     assert after.interrupts == before.interrupts
     assert len(after.interrupts) == 1
@@ -1115,7 +1117,7 @@ async def test_pruning_removes_the_calls_that_are_over(colour, saver, tmp_path):
     assert state.values == values
 
 
-async def test_pruning_keeps_the_state_of_a_subgraph_that_remembers(colour, saver, tmp_path):
+async def test_pruning_keeps_the_state_of_a_subgraph_that_remembers(colour, saver, workspace):
     """cases/checkpointer.md 19, 14: a subgraph's own thread of state is no call: it stays."""
 
     def build(saver):
@@ -1142,7 +1144,7 @@ async def test_pruning_keeps_the_state_of_a_subgraph_that_remembers(colour, save
     for text in ("count", "count", "other"):
         graph.invoke({"messages": [said(text, str(random.random()))]}, THREAD)
     await colour(saver, "prune", ["chat:1"])
-    answer = build(reopened(tmp_path)).invoke({"messages": [said("count", "last")]}, THREAD)
+    answer = build(reopened(workspace)).invoke({"messages": [said("count", "last")]}, THREAD)
     assert answer["messages"][-1].content == "6"
 
 
@@ -1162,7 +1164,7 @@ async def test_pruning_refuses_a_wrong_call(colour, saver, arguments):
     assert await colour.list(saver, THREAD) == []
 
 
-async def test_pruning_does_not_bring_back_what_was_removed(colour, saver, sessions, tmp_path):
+async def test_pruning_does_not_bring_back_what_was_removed(colour, saver, sessions, workspace):
     """The session of a pruned thread shows what it showed before, however often it is pruned."""
     session = sessions.get_or_create("chat:1")
     session.add_message("user", "before the graph")
@@ -1175,7 +1177,7 @@ async def test_pruning_does_not_bring_back_what_was_removed(colour, saver, sessi
     texts = ["before the graph", "a0", "edited", "a1", "q2", "a2"]
     for _ in range(3):
         assert [m["content"] for m in sessions.get_or_create("chat:1").messages] == texts
-        fresh = SessionManager(tmp_path).get_or_create("chat:1")
+        fresh = SessionManager(workspace).get_or_create("chat:1")
         assert [m["content"] for m in fresh.messages] == texts
         await colour(saver, "prune", ["chat:1"])
     await colour(graph, "invoke", {"messages": [said("q3")]}, THREAD)
@@ -1240,7 +1242,7 @@ async def test_deleting_the_first_run_does_not_move_later_messages(colour, saver
     assert texts == ["new", "shared"]
 
 
-async def test_a_copied_thread_is_whole_and_independent(colour, saver, sessions, tmp_path):
+async def test_a_copied_thread_is_whole_and_independent(colour, saver, sessions, workspace):
     """cases/checkpointer.md 20: all checkpoints, writes and messages; each goes on by itself."""
     session = sessions.get_or_create("chat:1")
     session.add_message("user", "before the graph")
@@ -1257,7 +1259,7 @@ async def test_a_copied_thread_is_whole_and_independent(colour, saver, sessions,
                            under(c.parent_config)) for c in found]  # fmt: skip
 
     original = parts(await colour.list(saver, THREAD))
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         assert parts(await colour.list(reader, at("copy"))) == original
     texts = [m["content"] for m in sessions.get_or_create("chat:1").messages]
     copied = sessions.get_or_create("copy")
@@ -1265,7 +1267,7 @@ async def test_a_copied_thread_is_whole_and_independent(colour, saver, sessions,
     await colour(graph, "invoke", {"messages": [said("only here")]}, at("copy"))
     assert parts(await colour.list(saver, THREAD)) == original
     await colour(saver, "delete_thread", "chat:1")
-    assert len(await colour.list(reopened(tmp_path), at("copy"))) > len(original)
+    assert len(await colour.list(reopened(workspace), at("copy"))) > len(original)
     await put(colour, saver, at("third"), {"a": 1})
     with pytest.raises(ValueError, match="exists already"):
         await colour(saver, "copy_thread", "copy", "third")
@@ -1282,14 +1284,14 @@ def without_times(records):
     return [{n: v for n, v in record.items() if n != "timestamp"} for record in records]
 
 
-async def test_a_session_of_a_graph_is_its_newest_state(colour, saver, sessions, tmp_path):
+async def test_a_session_of_a_graph_is_its_newest_state(colour, saver, sessions, workspace):
     """The session's messages are the newest checkpoint's, after every kind of change."""
     graph = replies(*([AIMessage(f"a{n}")] for n in range(9))).compile(checkpointer=saver)
     held = sessions.get_or_create("chat:1")
 
     async def shown():
         state = (await colour(graph, "get_state", THREAD)).values.get("messages", [])
-        for manager in (sessions, SessionManager(tmp_path)):
+        for manager in (sessions, SessionManager(workspace)):
             session = manager.get_or_create("chat:1")
             assert without_times(session.messages) == as_records(state)
         assert sessions.get_or_create("chat:1") is held
@@ -1443,7 +1445,7 @@ class DataState:
     seen: list[int] | None = None
 
 
-async def test_a_dataclass_state_comes_back_as_itself(colour, saver, tmp_path):
+async def test_a_dataclass_state_comes_back_as_itself(colour, saver, workspace):
     """cases/checkpointer.md 21: the serializer's defaults are those of the stock savers."""
     builder = StateGraph(DataState)
     builder.add_node("see", lambda state: {"name": state.name + "!", "seen": [1]})
@@ -1451,25 +1453,25 @@ async def test_a_dataclass_state_comes_back_as_itself(colour, saver, tmp_path):
     graph = builder.compile(checkpointer=saver)
     await colour(graph, "invoke", DataState("x"), THREAD)
     kept = await put(colour, saver, at("other"), {"state": DataState("y", [1])})
-    found = await colour(reopened(tmp_path), "get_tuple", kept)
+    found = await colour(reopened(workspace), "get_tuple", kept)
     assert found.checkpoint["channel_values"] == {"state": DataState("y", [1])}
-    starts = await colour.list(reopened(tmp_path), THREAD)
+    starts = await colour.list(reopened(workspace), THREAD)
     assert starts[-1].checkpoint["channel_values"]["__start__"] == DataState("x")
 
 
-async def test_a_strict_serializer_restores_only_what_it_allows(colour, sessions, tmp_path):
+async def test_a_strict_serializer_restores_only_what_it_allows(colour, sessions, workspace):
     """cases/checkpointer.md 21: an allowlist argument holds, also for what a message carries."""
     strict = JsonPlusSerializer(allowed_msgpack_modules=None)
     result = ToolMessage("r", tool_call_id="c", id="r", artifact=Preference("hidden"))
     values = {"a": Preference("x"), "b": [Preference("y")], "messages": [result]}
     config = await put(colour, NanomemSaver(sessions, serde=strict), THREAD, values)
-    found = await colour(reopened(tmp_path, serde=strict), "get_tuple", config)
+    found = await colour(reopened(workspace, serde=strict), "get_tuple", config)
     read = found.checkpoint["channel_values"]
     assert read["a"] == {"name": "x"}
     assert read["b"] == [{"name": "y"}]
     assert read["messages"][0].artifact == {"name": "hidden"}
     listed = JsonPlusSerializer(allowed_msgpack_modules=[Preference])
-    found = await colour(reopened(tmp_path, serde=listed), "get_tuple", config)
+    found = await colour(reopened(workspace, serde=listed), "get_tuple", config)
     assert found.checkpoint["channel_values"] | {"messages": []} == values | {"messages": []}
 
 
@@ -1572,8 +1574,8 @@ def encrypting(request):
 SECRETS = ["sEcret", "tOol output", "aRtifact", "eDited", "nOte"]
 
 
-def assert_no_secret(workspace, *more):
-    for path in workspace.rglob("*"):
+def assert_no_secret(tmp_path, *more):
+    for path in tmp_path.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
             assert not [secret for secret in (*SECRETS, *more) if secret.encode() in content], path
@@ -1682,7 +1684,7 @@ async def test_a_killed_run_is_given_back_as_it_was(colour, saver, sessions, tmp
 
 
 async def test_messages_that_only_the_serializer_can_store_show_in_the_session(
-    colour, saver, sessions, tmp_path
+    colour, saver, sessions, workspace
 ):
     """A message of a class of the program's own, or with an odd artifact, hides no session."""
     odd = [
@@ -1691,10 +1693,10 @@ async def test_messages_that_only_the_serializer_can_store_show_in_the_session(
         said("ordinary"),
     ]
     config = await put(colour, saver, THREAD, {"messages": odd})
-    found = await colour(reopened(tmp_path), "get_tuple", config)
+    found = await colour(reopened(workspace), "get_tuple", config)
     read = found.checkpoint["channel_values"]["messages"]
     assert [type(m) for m in read] == [type(m) for m in odd]
-    for manager in (sessions, SessionManager(tmp_path)):
+    for manager in (sessions, SessionManager(workspace)):
         shown = manager.get_or_create("chat:1").messages
         assert [m["content"] for m in shown] == ["mine", "t", "ordinary"]
         assert [m["id"] for m in shown] == ["own", "odd", "ordinary"]

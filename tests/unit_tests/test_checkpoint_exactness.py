@@ -32,6 +32,8 @@ from langgraph.types import Command, Overwrite, Send, interrupt
 from pydantic import BaseModel, Field
 from twin import Mirror, Twin
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 PROGRAMS = int(os.environ.get("NANOMEM_EXACTNESS_PROGRAMS", "100"))
 CONFIG = {"configurable": {"thread_id": "twin:1"}}
 # Pydantic warns when LangGraph's serializer takes a spoiled message to pieces.
@@ -467,8 +469,8 @@ def test_encrypted_programs_leave_what_the_stock_saver_keeps(program, seed):
 
 
 @pytest.fixture
-def twin(tmp_path):
-    return Twin(tmp_path)
+def twin(workspace):
+    return Twin(workspace)
 
 
 async def past(graph):

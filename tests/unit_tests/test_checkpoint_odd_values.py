@@ -17,6 +17,8 @@ from twin import assert_same_tuples
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.manager import SessionManager
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
 LONG = "x" * 300
 # Pydantic warns when LangGraph's serializer takes such a message to pieces.
@@ -51,8 +53,8 @@ class Both:
 
 
 @pytest.fixture
-def both(tmp_path):
-    return Both(tmp_path)
+def both(workspace):
+    return Both(workspace)
 
 
 def ai():
@@ -166,9 +168,9 @@ class Point:
     x: int
 
 
-def test_savers_with_other_serializers_see_their_own(tmp_path):
+def test_savers_with_other_serializers_see_their_own(workspace):
     """cases/checkpointer.md 6, 21: what one may not read is no less there for another."""
-    manager = SessionManager(tmp_path)
+    manager = SessionManager(workspace)
     strict = NanomemSaver(manager, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
     free = NanomemSaver(manager, serde=JsonPlusSerializer(allowed_msgpack_modules=True))
     checkpoint = {**empty_checkpoint(), "id": str(uuid6())}
@@ -181,9 +183,9 @@ def test_savers_with_other_serializers_see_their_own(tmp_path):
             assert next(saver.list(CONFIG)).checkpoint["channel_values"]["points"] == shown
 
 
-def test_a_list_that_grows_while_it_is_put_breaks_nothing(tmp_path):
+def test_a_list_that_grows_while_it_is_put_breaks_nothing(workspace):
     """Under durability "async" the next node runs meanwhile: no error, and all can be read."""
-    saver = NanomemSaver(SessionManager(tmp_path))
+    saver = NanomemSaver(SessionManager(workspace))
     message = HumanMessage("x", id="x", additional_kwargs={"d": {}})
     messages, notes = [message], [{"n": {}} for _ in range(30)]
     stopped = threading.Event()
@@ -214,5 +216,5 @@ def test_a_list_that_grows_while_it_is_put_breaks_nothing(tmp_path):
         stopped.set()
         thread.join()
         sys.setswitchinterval(interval)
-    again = NanomemSaver(SessionManager(tmp_path))
+    again = NanomemSaver(SessionManager(workspace))
     assert len(list(saver.list(CONFIG))) == len(list(again.list(CONFIG))) == 150

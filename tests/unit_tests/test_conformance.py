@@ -50,14 +50,18 @@ class SyncColour(BaseCheckpointSaver):
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-@pytest.mark.parametrize("place", ["files", "memory"])
-async def test_all_eight_capabilities_conform(colour, place, capsys):
+@pytest.mark.parametrize("place", ["files", "memory", "postgres"])
+async def test_all_eight_capabilities_conform(colour, place, capsys, request):
     """cases/checkpointer.md 1: all 81 tests of all 8 capabilities pass, in both colours."""
+
+    def journal():
+        return request.getfixturevalue("databases").journal()
 
     @checkpointer_test(name=f"NanomemSaver {colour}")
     async def factory():
-        with tempfile.TemporaryDirectory() as workspace:
-            saver = NanomemSaver(SessionManager(workspace if place == "files" else MemoryJournal()))
+        with tempfile.TemporaryDirectory() as directory:
+            journals = {"files": lambda: directory, "memory": MemoryJournal, "postgres": journal}
+            saver = NanomemSaver(SessionManager(journals[place]()))
             yield saver if colour == "async" else SyncColour(saver)
 
     report = await validate(factory)

@@ -19,6 +19,8 @@ from langchain_nanomem.consolidation import Consolidation
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.window import live_window
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 # --- when, and how far ---
 
 
@@ -252,7 +254,7 @@ def test_messages_are_never_touched(make, run):
     before = [dict(message) for message in session.messages]
     assert run(consolidator, session)
     assert session.messages == before
-    fresh = SessionManager(consolidator.sessions.journal.workspace).get_or_create(KEY)
+    fresh = SessionManager(consolidator.sessions.journal).get_or_create(KEY)
     assert (fresh.messages, fresh.last_consolidated) == (before, session.last_consolidated)
 
 

@@ -17,6 +17,8 @@ from scripted import (
 
 from langchain_nanomem import files
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 
 class ServerError(Exception):
     status_code = 500

@@ -28,6 +28,8 @@ from langchain_nanomem.tokens import TokenCounter
 if TYPE_CHECKING:
     from langchain_nanomem.consolidation import Consolidation
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 
 # --- the model and its prompt ---
 
@@ -41,7 +43,7 @@ def test_without_a_model_what_is_due_raises(make, run):
     for how in ("maybe_consolidate_by_tokens", "compact"):
         with pytest.raises(ConsolidationError, match="there is no model"):
             run(consolidator, session, how=how)
-    fresh = SessionManager(consolidator.sessions.journal.workspace).get_or_create(KEY)
+    fresh = SessionManager(consolidator.sessions.journal).get_or_create(KEY)
     assert len(fresh.messages) == 3
 
 

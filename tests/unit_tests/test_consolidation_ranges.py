@@ -26,6 +26,8 @@ from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.tokens import TokenCounter
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 
 @pytest.mark.parametrize("window", [1_000, 700, 4_000])
 def test_every_message_of_a_large_range_is_shown_once(make, run, window):

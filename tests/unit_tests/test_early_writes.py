@@ -12,6 +12,8 @@ from langgraph.checkpoint.base.id import uuid6
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CHANGES = [
     ("prune", (["a"],)),
     ("delete_for_runs", (["old"],)),
@@ -25,9 +27,9 @@ def fresh(**values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "arguments"), CHANGES)
-async def test_early_writes_outlive_a_rewrite(tmp_path: Path, colour, method, arguments):
+async def test_early_writes_outlive_a_rewrite(workspace: Path, colour, method, arguments):
     """cases/checkpointer.md 4, 15, 19: their checkpoint is being put; all that is acknowledged."""
-    saver = reopened(tmp_path)
+    saver = reopened(workspace)
     config: Any = at("a")
     for run in ("old", "new"):
         checkpoint = fresh(plain=run)
@@ -39,7 +41,7 @@ async def test_early_writes_outlive_a_rewrite(tmp_path: Path, colour, method, ar
     await call(colour, saver, method, *arguments)
     meta = {"step": 1, "run_id": "new"}
     await call(colour, saver, "put", config, following, meta, following["channel_versions"])
-    for reader in (saver, reopened(tmp_path)):
+    for reader in (saver, reopened(workspace)):
         found = await call(colour, reader, "get_tuple", at("a"))
         assert found.checkpoint == following
         assert found.pending_writes == [("task", "plain", "early")]

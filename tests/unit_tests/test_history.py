@@ -26,10 +26,13 @@ from scripted import ScriptedChatModel, save_memory
 
 from langchain_nanomem import Nanomem, NanomemChatMessageHistory, SessionManager
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
+
 
 @pytest.fixture
-def sessions(tmp_path):
-    return SessionManager(tmp_path)
+def sessions(workspace):
+    return SessionManager(workspace)
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ EVERYTHING = [
 async def test_messages_come_back_equal(history, sessions, colour):
     """cases/sessions.md 28: every kind of message and block, type included, also from the disk."""
     await colour(history, "add_messages", EVERYTHING)
-    again = NanomemChatMessageHistory("cli:user", SessionManager(sessions.journal.workspace))
+    again = NanomemChatMessageHistory("cli:user", SessionManager(sessions.journal))
     for read in (history, again):
         assert read.messages == EVERYTHING
         assert [type(m) for m in read.messages] == [type(m) for m in EVERYTHING]
@@ -107,6 +110,7 @@ async def test_adding_messages_is_one_append(history, sessions, colour, monkeypa
     assert len(history.messages) == 500
 
 
+@ON_FILES
 def test_a_late_append_costs_what_an_early_one_did(history, sessions):
     """cases/sessions.md 25: an append writes its own lines only, and takes about the same time."""
     sizes, times = [], []
@@ -190,7 +194,7 @@ def test_what_is_handed_out_may_be_changed(history):
 
 def test_threads_lose_nothing(history, sessions):
     """cases/sessions.md 27: 4 threads of 50 adds each give 200 messages."""
-    other = NanomemChatMessageHistory("cli:user", SessionManager(sessions.journal.workspace))
+    other = NanomemChatMessageHistory("cli:user", SessionManager(sessions.journal))
 
     def add(worker):
         for n in range(50):
@@ -222,6 +226,7 @@ async def test_both_colours_on_one_object(history):
     assert history.messages == []
 
 
+@ON_FILES
 async def test_an_empty_file_is_an_empty_history(history, sessions, colour):
     """cases/sessions.md 27: a file of no bytes does not crash, and takes messages."""
     history.add_user_message("x")
@@ -313,6 +318,7 @@ def test_a_message_that_can_not_be_stored_is_an_error(history):
     assert history.messages == []
 
 
+@ON_FILES
 def test_a_reader_of_the_file_sees_the_conversation(history, sessions):
     """`grep -v _type` shows a line a message, in OpenAI's form."""
     history.add_messages([HumanMessage("hi"), AIMessage("yes")])
@@ -333,9 +339,9 @@ def test_any_texts_come_back(tmp_path_factory, said):
     assert NanomemChatMessageHistory("k", SessionManager(workspace)).messages == messages
 
 
-def test_a_held_session_sees_at_once_that_it_was_cleared(tmp_path):
+def test_a_held_session_sees_at_once_that_it_was_cleared(workspace):
     """cases/sessions.md 30: an object that somebody holds does not keep the text either."""
-    sessions = SessionManager(tmp_path)
+    sessions = SessionManager(workspace)
     history = NanomemChatMessageHistory("cli:x", sessions)
     history.add_messages([HumanMessage("secret")])
     session = sessions.get_or_create("cli:x")

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     Again = Callable[[], SessionManager]
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
+
 KEY = "telegram:42"
 
 
@@ -66,6 +69,7 @@ def test_a_new_session_is_on_disk_once_it_is_saved(manager: SessionManager, agai
     assert [found["key"] for found in again().list_sessions()] == [KEY]
 
 
+@ON_FILES
 def test_what_a_file_holds(manager: SessionManager):
     """cases/sessions.md 12: metadata with the key, a line a message, no temporary file."""
     session = saved(manager, "a", "b")
@@ -96,6 +100,7 @@ def test_what_was_put_straight_into_the_messages_is_saved(manager: SessionManage
     assert again().get_or_create(KEY).messages == [mine, {"role": "assistant", "content": "b"}]
 
 
+@ON_FILES
 def test_five_saves_in_a_row(manager: SessionManager, again: Again):
     """cases/sessions.md 12: five messages, in order; a save of nothing writes nothing."""
     for word in "abcde":
@@ -144,6 +149,7 @@ def replace_all(messages: list[dict[str, Any]]) -> None:
     messages[:] = [{"role": "user", "content": "x"}] * 5
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     "edit",
     [change_text, remove_first, remove_last, swap, insert, add_field, empty, replace_all],
@@ -197,6 +203,7 @@ def test_odd_values_are_not_taken_for_edits(manager: SessionManager, value: Any)
     assert texts(session) == ["a", "x", "b", "c"]
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -250,6 +257,7 @@ def test_metadata_comes_back(manager: SessionManager, again: Again):
     assert again().get_or_create(KEY).metadata == {}
 
 
+@ON_FILES
 @pytest.mark.parametrize("pointer", [-1, 3, "1", None, 0.5, True])
 def test_a_pointer_that_is_none_is_refused_at_saving(manager: SessionManager, pointer: Any):
     """cases/sessions.md 11: what would have to be ignored when read is not written."""
@@ -261,6 +269,7 @@ def test_a_pointer_that_is_none_is_refused_at_saving(manager: SessionManager, po
     assert path_of(manager).read_bytes() == before
 
 
+@ON_FILES
 @pytest.mark.parametrize("pointer", [999, -5, "999", None, 0.5, True])
 def test_a_damaged_pointer_in_a_file_is_zero(
     manager: SessionManager, pointer: Any, caplog: pytest.LogCaptureFixture
@@ -305,9 +314,9 @@ def test_the_same_object_for_all(manager: SessionManager):
 
 
 @pytest.mark.parametrize("size", [0, 1, 3])
-def test_eviction_does_not_part_holders(tmp_path: Path, size: int):
+def test_eviction_does_not_part_holders(workspace: Path, size: int):
     """cases/sessions.md 18: also after the bounded cache let it go while somebody holds it."""
-    manager = SessionManager(tmp_path, max_cached_sessions=size)
+    manager = SessionManager(workspace, max_cached_sessions=size)
     held = manager.get_or_create(KEY)
     held.add_message("user", "a")
     for i in range(10):
@@ -317,9 +326,9 @@ def test_eviction_does_not_part_holders(tmp_path: Path, size: int):
     assert texts(manager.get_or_create("cli:3")) == ["x"]
 
 
-def test_the_cache_is_bounded(tmp_path: Path):
+def test_the_cache_is_bounded(workspace: Path):
     """cases/sessions.md 18: what nobody holds does not stay in memory for ever."""
-    manager = SessionManager(tmp_path, max_cached_sessions=2)
+    manager = SessionManager(workspace, max_cached_sessions=2)
     first = weakref.ref(manager.get_or_create("cli:0"))
     for i in range(1, 4):
         manager.get_or_create(f"cli:{i}")
@@ -432,6 +441,7 @@ def test_others_pointer_and_metadata_stay(manager: SessionManager, again: Again)
     assert again().get_or_create(KEY).last_consolidated == 2
 
 
+@ON_FILES
 def test_a_reader_and_a_writer_never_wait_for_each_other(manager: SessionManager):
     """cases/sessions.md 13, 19: with a torn end in the file, threads go on all the same."""
     saved(manager, "a")
@@ -471,6 +481,7 @@ def _write_in(manager: SessionManager, may_read: threading.Event, reading: threa
 # --- damage -----------------------------------------------------------------
 
 
+@ON_FILES
 def test_a_truncated_file_goes_on(manager: SessionManager, again: Again, caplog):
     """cases/sessions.md 13: all before the torn line survives, new messages are accepted."""
     saved(manager, "a", "b")
@@ -484,6 +495,7 @@ def test_a_truncated_file_goes_on(manager: SessionManager, again: Again, caplog)
     assert texts(again().get_or_create(KEY)) == ["a", "b", "c"]
 
 
+@ON_FILES
 def test_a_save_torn_at_any_byte_is_the_previous_or_the_new_state(
     manager: SessionManager, again: Again
 ):
@@ -499,6 +511,7 @@ def test_a_save_torn_at_any_byte_is_the_previous_or_the_new_state(
     assert texts(session) == ["a", "b", "c"]
 
 
+@ON_FILES
 def test_a_first_save_torn_at_any_byte_is_nothing_or_all(manager: SessionManager, again: Again):
     """cases/sessions.md 20: also where there was no session before."""
     saved(manager, "a", "b")
@@ -508,6 +521,7 @@ def test_a_first_save_torn_at_any_byte_is_nothing_or_all(manager: SessionManager
         assert texts(saved(again())) in ([], ["a", "b"])
 
 
+@ON_FILES
 def test_garbage_is_loud_and_stays(manager: SessionManager, again: Again):
     """cases/sessions.md 13: reading and saving fail with path and line; the file is untouched."""
     session = saved(manager, "a", "b")
@@ -528,6 +542,7 @@ def test_garbage_is_loud_and_stays(manager: SessionManager, again: Again):
     assert texts(again().get_or_create(KEY)) == ["a", "b", "c"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("garbage", [b"garbage", b"garbage\n", b"\0\1\2", b"{]\n{]\n", b'{"a'])
 def test_a_file_of_garbage_is_not_written_over(manager: SessionManager, garbage: bytes):
     """cases/sessions.md 13: an error, not an empty session that the next save replaces it with."""
@@ -543,6 +558,7 @@ def test_a_file_of_garbage_is_not_written_over(manager: SessionManager, garbage:
     assert [found["key"] for found in manager.list_sessions()] == [KEY]
 
 
+@ON_FILES
 def test_a_zero_byte_file_is_an_empty_session(manager: SessionManager, again: Again):
     """cases/sessions.md 13: it is a session like any other."""
     path_of(manager).parent.mkdir(parents=True)
@@ -552,6 +568,7 @@ def test_a_zero_byte_file_is_an_empty_session(manager: SessionManager, again: Ag
     assert texts(again().get_or_create(KEY)) == ["a"]
 
 
+@ON_FILES
 def test_a_mended_file_is_read_anew(manager: SessionManager):
     """cases/sessions.md 13: after an error nothing half-read is left in memory."""
     saved(manager, "a", "b")
@@ -565,6 +582,7 @@ def test_a_mended_file_is_read_anew(manager: SessionManager):
     assert texts(manager.get_or_create(KEY)) == ["a", "b"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("version", [2, 99, "2", None, 1.5])
 def test_a_newer_format_is_refused(manager: SessionManager, version: Any):
     """A file of a newer version is neither misread nor written to; the error says what to do."""
@@ -580,6 +598,7 @@ def test_a_newer_format_is_refused(manager: SessionManager, version: Any):
     assert [found["key"] for found in manager.list_sessions()] == [KEY]
 
 
+@ON_FILES
 def test_unknown_records_are_left_alone(manager: SessionManager, again: Again):
     """A record of a kind that this version doesn't know is neither a message nor an error."""
     saved(manager, "a")
@@ -589,6 +608,7 @@ def test_unknown_records_are_left_alone(manager: SessionManager, again: Again):
     assert texts(again().get_or_create(KEY)) == ["a", "b"]
 
 
+@ON_FILES
 def test_a_line_copied_by_hand_is_a_message_of_its_own(manager: SessionManager, again: Again):
     """A person may copy a line and change its text: neither of the two is lost."""
     saved(manager, "a", "b")
@@ -599,6 +619,7 @@ def test_a_line_copied_by_hand_is_a_message_of_its_own(manager: SessionManager, 
     assert texts(again().get_or_create(KEY)) == ["a", "b", "copied"]
 
 
+@ON_FILES
 def test_a_line_deleted_by_hand_is_noticed(manager: SessionManager):
     """What a person took out of the file is no longer in a session that nobody changed."""
     held = saved(manager, "a", "b", "c")
@@ -609,6 +630,7 @@ def test_a_line_deleted_by_hand_is_noticed(manager: SessionManager):
     assert texts(held) == ["a", "c"]
 
 
+@ON_FILES
 def test_a_session_behind_the_file_is_told_so(manager: SessionManager):
     """Unsaved messages on lines that a person deleted meanwhile: a clear error, nothing written."""
     held = saved(manager, "a", "b", "c")
@@ -625,6 +647,7 @@ def test_a_session_behind_the_file_is_told_so(manager: SessionManager):
 # --- the system says no -----------------------------------------------------
 
 
+@ON_FILES
 def test_permission_denied_is_raised(manager: SessionManager, again: Again, deny_open):
     """cases/sessions.md 14: never an empty session, cached or not."""
     session = saved(manager, "a")
@@ -640,6 +663,7 @@ def test_permission_denied_is_raised(manager: SessionManager, again: Again, deny
     assert texts(session) == ["a", "b"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("free_bytes", [0, 1, 30, 150, 300])
 def test_a_full_disk_and_a_retry(manager: SessionManager, again: Again, disk_full, free_bytes: int):
     """cases/sessions.md 21: an error, the earlier messages readable, a retry writes each once."""
@@ -677,6 +701,7 @@ def test_what_is_written_is_acknowledged(manager: SessionManager, again: Again, 
     assert texts(again().get_or_create(KEY)) == ["a", "b"]
 
 
+@ON_FILES
 def test_a_full_disk_at_the_first_save(manager: SessionManager, again: Again, disk_full):
     """cases/sessions.md 21: also where there was no file yet."""
     session = manager.get_or_create(KEY)
@@ -708,6 +733,7 @@ def test_a_link_is_refused(manager: SessionManager, tmp_path: Path):
 # --- names ------------------------------------------------------------------
 
 
+@ON_FILES
 def test_alike_keys_are_five_sessions(manager: SessionManager, again: Again):
     """cases/sessions.md 15: five files, five histories, listed exactly."""
     keys = ["telegram:a_b", "telegram:a:b", "telegram/a:b", "telegram_a:b", "Telegram:a_b"]
@@ -733,6 +759,7 @@ def test_what_is_no_key_is_a_value_error(manager: SessionManager, key: Any):
             touch()
 
 
+@ON_FILES
 def test_a_listing(manager: SessionManager):
     """The one last written comes first; with times, size and place."""
     assert manager.list_sessions() == []
@@ -751,6 +778,7 @@ def test_a_listing(manager: SessionManager):
 # --- deleting and clearing --------------------------------------------------
 
 
+@ON_FILES
 def test_deleting_removes_file_and_object(manager: SessionManager, again: Again):
     """cases/sessions.md 17: the next session of the key is a new, empty one."""
     old = saved(manager, "a")
@@ -806,6 +834,7 @@ def test_a_deletion_elsewhere_is_noticed(manager: SessionManager, again: Again):
     assert texts(again().get_or_create(KEY)) == ["b"]
 
 
+@ON_FILES
 def test_clearing_removes_the_text_from_the_disk(manager: SessionManager, again: Again):
     """cases/sessions.md 30: after clear and save no file holds it; the session goes on."""
     session = saved(manager, "secret")
@@ -826,6 +855,7 @@ def test_clearing_removes_the_text_from_the_disk(manager: SessionManager, again:
     assert texts(again().get_or_create(KEY)) == ["new", "more"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("free_bytes", range(0, 700, 50))
 def test_clearing_on_a_full_disk(manager: SessionManager, again: Again, disk_full, free_bytes: int):
     """cases/sessions.md 21, 30: the old session or an empty one, bound as before; a retry works."""
@@ -847,6 +877,7 @@ def test_clearing_on_a_full_disk(manager: SessionManager, again: Again, disk_ful
     assert (texts(found), found.metadata, found.scope) == (["c" * 300], {"x": 1}, ("user", "u1"))
 
 
+@ON_FILES
 def test_clearing_counts_as_a_deletion(manager: SessionManager, again: Again):
     """cases/sessions.md 17, 30: others' objects of before can't be saved; repaired copies go."""
     mine, theirs, other = saved(manager, "secret"), again(), again()
@@ -880,6 +911,7 @@ def test_a_session_of_ones_own_making(manager: SessionManager, again: Again):
 # --- files of the original --------------------------------------------------
 
 
+@ON_FILES
 def test_a_nanobot_file_opens_as_it_is(manager: SessionManager, again: Again):
     """cases/sessions.md 23: metadata first, naive times, arguments as text; then it goes on."""
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"p": "."}'}}
@@ -925,6 +957,7 @@ def test_a_nanobot_file_opens_as_it_is(manager: SessionManager, again: Again):
     assert fresh.created_at == session.created_at
 
 
+@ON_FILES
 @pytest.mark.parametrize("metadata", [None, [], "x", 7])
 def test_metadata_of_another_shape_breaks_nothing(
     manager: SessionManager, again: Again, metadata: Any
@@ -939,6 +972,7 @@ def test_metadata_of_another_shape_breaks_nothing(
     assert texts(again().get_or_create(KEY)) == ["a"]
 
 
+@ON_FILES
 def test_metadata_may_come_anywhere(manager: SessionManager):
     """A file that has no metadata, or has it last, is a session; the last one wins."""
     path_of(manager).parent.mkdir(parents=True)
@@ -963,6 +997,7 @@ def test_any_text_comes_back(manager: SessionManager, again: Again, text: str):
 # --- LangChain's messages and scopes ----------------------------------------
 
 
+@ON_FILES
 def test_messages_of_langchain_are_appended_once(manager: SessionManager, again: Again):
     """cases/sessions.md 26: an equal message of a known id is skipped, another one refused."""
     call = {"name": "f", "args": {}, "id": "c", "type": "tool_call"}
@@ -1003,19 +1038,19 @@ def test_a_session_is_bound_for_good(manager: SessionManager, again: Again):
 
 
 @pytest.mark.parametrize("key", ["\U0001f600" * 200, "\u00e9" * 300, "x" * 3_000])
-def test_a_key_too_long_for_a_file_name_has_a_file(tmp_path: Path, key: str):
+def test_a_key_too_long_for_a_file_name_has_a_file(workspace: Path, key: str):
     """cases/sessions.md 15: however many bytes a key has, its session is kept and listed."""
-    sessions = SessionManager(tmp_path)
+    sessions = SessionManager(workspace)
     session = sessions.get_or_create(key)
     session.add_message("user", "hello")
     sessions.save(session)
-    assert [info["key"] for info in SessionManager(tmp_path).list_sessions()] == [key]
-    assert len(SessionManager(tmp_path).get_or_create(key).messages) == 1
+    assert [info["key"] for info in SessionManager(workspace).list_sessions()] == [key]
+    assert len(SessionManager(workspace).get_or_create(key).messages) == 1
 
 
-def test_sessions_with_many_messages_are_not_kept_for_long(tmp_path):
+def test_sessions_with_many_messages_are_not_kept_for_long(workspace):
     """What is kept in memory is bounded by messages too, not only by the number of sessions."""
-    manager = SessionManager(tmp_path, max_cached_messages=100)
+    manager = SessionManager(workspace, max_cached_messages=100)
     for number in range(10):
         session = manager.get_or_create(f"chat:{number}")
         for n in range(30):

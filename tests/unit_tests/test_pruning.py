@@ -29,6 +29,8 @@ from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.manager import SessionManager
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 PROGRAMS = int(os.environ.get("NANOMEM_PRUNING_PROGRAMS", "25"))
 THREAD = {"configurable": {"thread_id": "chat:1"}}
 
@@ -409,9 +411,9 @@ def talk(workspace, turns, state=DeltaState, durability="sync", actions=("say",)
 @STATES
 @DURABILITIES
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
-async def test_as_many_stay_as_were_asked_for(call, tmp_path, state, durability, count):
+async def test_as_many_stay_as_were_asked_for(call, workspace, state, durability, count):
     """cases/checkpointer.md 2, 19: the newest, no ancestor beside them, each with its state."""
-    run = talk(tmp_path, 7, state, durability, ["say", "rare", "fan"])
+    run = talk(workspace, 7, state, durability, ["say", "rare", "fan"])
     before = ids(run.saver.ours)
     await call(run.saver.ours, "prune", ["chat:1"], keep_last=count)
     for _ in range(2):
@@ -453,9 +455,9 @@ async def test_a_wrong_number_is_refused(call, tmp_path, options, error, says):
     assert file_of(tmp_path).read_bytes() == before
 
 
-async def test_run_ids_are_no_single_text(call, tmp_path):
+async def test_run_ids_are_no_single_text(call, workspace):
     """A text is a sequence of letters, and never meant as run ids."""
-    run = talk(tmp_path, 1)
+    run = talk(workspace, 1)
     with pytest.raises(TypeError, match="run_ids must be a sequence"):
         await call(run.saver.ours, "delete_for_runs", "run 1")
     assert len(ids(run.saver.ours)) > 1
@@ -475,10 +477,10 @@ async def test_where_nothing_goes_nothing_is_written(call, tmp_path):
 @DURABILITIES
 @pytest.mark.parametrize("action", ["ask", "sub"])
 async def test_a_pending_interrupt_is_resumed_after_pruning(
-    call, tmp_path, state, durability, action
+    call, workspace, state, durability, action
 ):
     """cases/checkpointer.md 19: what is asked, within a subgraph too, can still be answered."""
-    run = talk(tmp_path, 3, state, durability)
+    run = talk(workspace, 3, state, durability)
     run.count += 1  # an odd number of messages is what the subgraph asks about
     run.run(("turn", [action], 0))
     before = await call(run.graph, "get_state", THREAD, subgraphs=True)
@@ -494,9 +496,9 @@ async def test_a_pending_interrupt_is_resumed_after_pruning(
     assert "yes" in done["notes"]
 
 
-async def test_time_travel_works_among_what_is_left(call, tmp_path):
+async def test_time_travel_works_among_what_is_left(call, workspace):
     """cases/checkpointer.md 14, 19: kept checkpoints can be replayed and forked as before."""
-    run = talk(tmp_path, 5, actions=["say", "remembering", "sub"])
+    run = talk(workspace, 5, actions=["say", "remembering", "sub"])
     await call(run.saver.ours, "prune", ["chat:1"], keep_last=9)
     run.saver.restart()
     for config in [found.config for found in run.saver.ours.list(THREAD)]:
@@ -512,9 +514,9 @@ async def test_time_travel_works_among_what_is_left(call, tmp_path):
     assert_kept_states_are_the_same(run)
 
 
-async def test_a_subgraph_that_remembers_is_kept_as_each_root_found_it(call, tmp_path):
+async def test_a_subgraph_that_remembers_is_kept_as_each_root_found_it(call, workspace):
     """cases/checkpointer.md 14: what an older kept root checkpoint needs of a subgraph stays."""
-    run = talk(tmp_path, 6, PlainState, actions=["remembering"])
+    run = talk(workspace, 6, PlainState, actions=["remembering"])
     roots = sorted(ids(run.saver.ours))[-5:]
     found = sorted(ids(run.saver.ours, "remembering"))
     needed = {max(one for one in found if one < root) for root in roots[:-1]} | set(found[-5:])
@@ -522,9 +524,9 @@ async def test_a_subgraph_that_remembers_is_kept_as_each_root_found_it(call, tmp
     assert set(ids(run.saver.ours, "remembering")) == needed
 
 
-async def test_a_subgraphs_calls_go_with_their_root(call, tmp_path):
+async def test_a_subgraphs_calls_go_with_their_root(call, workspace):
     """cases/checkpointer.md 19: of the calls, those stay that kept root checkpoints began."""
-    run = talk(tmp_path, 6, actions=["sub"])
+    run = talk(workspace, 6, actions=["sub"])
     await call(run.saver.ours, "prune", ["chat:1"], keep_last=5)
     roots = ids(run.saver.ours)
     within = [f for f in run.saver.ours.list(THREAD) if f.config["configurable"]["checkpoint_ns"]]
@@ -576,10 +578,10 @@ async def test_what_is_rarely_written_leaves_no_chain(call, tmp_path):
     assert_kept_states_are_the_same(run)
 
 
-async def test_other_processes_notice(call, tmp_path):
+async def test_other_processes_notice(call, workspace):
     """cases/checkpointer.md 17: who holds the thread open reads what another has pruned."""
-    run = talk(tmp_path, 4)
-    other = NanomemSaver(SessionManager(tmp_path))
+    run = talk(workspace, 4)
+    other = NanomemSaver(SessionManager(workspace))
     assert len(list(other.list(THREAD))) > 2
     await call(run.saver.ours, "prune", ["chat:1"], keep_last=2)
     assert ids(other) == ids(run.saver.ours)
@@ -588,9 +590,9 @@ async def test_other_processes_notice(call, tmp_path):
     assert list(other.sessions.get_or_create("chat:1").messages) == []
 
 
-async def test_writes_that_come_before_their_checkpoint_stay(call, tmp_path):
+async def test_writes_that_come_before_their_checkpoint_stay(call, workspace):
     """cases/checkpointer.md 4, 19: a run that goes on while its thread is pruned loses nothing."""
-    run = talk(tmp_path, 2)
+    run = talk(workspace, 2)
     saver = run.saver.ours
     coming = empty_checkpoint()
     config = {"configurable": {"thread_id": "chat:1", "checkpoint_ns": "",
@@ -602,14 +604,14 @@ async def test_writes_that_come_before_their_checkpoint_stay(call, tmp_path):
     assert (await call(saver, "get_tuple", config)).pending_writes == [("task", "board", [1])]
 
 
-async def test_messages_in_metadata_stay(call, tmp_path):
+async def test_messages_in_metadata_stay(call, workspace):
     """What a kept checkpoint's metadata says stays too, a message in it included."""
-    saver = NanomemSaver(SessionManager(tmp_path))
+    saver = NanomemSaver(SessionManager(workspace))
     told = {"source": "loop", "step": 1, "parents": {}, "note": HumanMessage("a note", id="n")}
     for _ in range(2):
         config = await call(saver, "put", THREAD, empty_checkpoint(), told, {})
     await call(saver, "prune", ["chat:1"])
-    reader = NanomemSaver(SessionManager(tmp_path))
+    reader = NanomemSaver(SessionManager(workspace))
     assert (await call(reader, "get_tuple", config)).metadata["note"] == told["note"]
 
 
@@ -639,9 +641,9 @@ async def test_a_copy_is_whole_however_it_was_pruned(call, tmp_path, state, dura
     assert not FileJournal(tmp_path).path("nothing to copy").exists()
 
 
-def test_a_copy_beside_a_run_is_the_thread_at_one_moment(tmp_path):
+def test_a_copy_beside_a_run_is_the_thread_at_one_moment(workspace):
     """cases/checkpointer.md 17, 20: copies made while a thread grows are whole."""
-    run = talk(tmp_path, 2)
+    run = talk(workspace, 2)
     done = threading.Event()
 
     def grow():
@@ -651,7 +653,7 @@ def test_a_copy_beside_a_run_is_the_thread_at_one_moment(tmp_path):
 
     growing = threading.Thread(target=grow)
     growing.start()
-    saver, copies = NanomemSaver(SessionManager(tmp_path)), 0
+    saver, copies = NanomemSaver(SessionManager(workspace)), 0
     while not done.is_set() or copies < 2:
         saver.copy_thread("chat:1", f"copy {copies}")
         copies += 1
@@ -664,10 +666,10 @@ def test_a_copy_beside_a_run_is_the_thread_at_one_moment(tmp_path):
         assert len(messages) >= 4
 
 
-async def test_a_thread_is_pruned_while_it_runs(call, tmp_path):
+async def test_a_thread_is_pruned_while_it_runs(call, workspace):
     """cases/checkpointer.md 17: pruning beside a running graph loses nothing of its states."""
-    run = talk(tmp_path, 1)
-    pruner = NanomemSaver(SessionManager(tmp_path))
+    run = talk(workspace, 1)
+    pruner = NanomemSaver(SessionManager(workspace))
     done = asyncio.Event()
 
     async def prune():

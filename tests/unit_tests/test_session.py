@@ -23,6 +23,8 @@ from langchain_nanomem.session import (
     tool_calls_of,
 )
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 
 def U(text: str = "hi", **fields: Any) -> dict[str, Any]:  # noqa: N802 - as the cases name it
     return {"role": "user", "content": text, **fields}

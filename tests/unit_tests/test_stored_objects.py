@@ -87,20 +87,20 @@ def artifact_of(workspace, serde):
 
 
 @pytest.mark.parametrize("more", [[], [Allowed]])
-def test_a_line_makes_no_object_that_the_saver_would_refuse(tmp_path, more):
+def test_a_line_makes_no_object_that_the_saver_would_refuse(workspace, more):
     """cases/checkpointer.md 21: an allowlist holds for the lines of messages too."""
-    written(tmp_path, message_line([tagged(Trap("x")), tagged(Allowed("y"))]))
+    written(workspace, message_line([tagged(Trap("x")), tagged(Allowed("y"))]))
     serde = JsonPlusSerializer(allowed_msgpack_modules=more or None)
-    artifact = artifact_of(tmp_path, serde)
+    artifact = artifact_of(workspace, serde)
     assert artifact == [{"name": "x"}, Allowed("y") if more else {"name": "y"}]
     assert made == []
-    assert artifact_of(tmp_path, JsonPlusSerializer()) == [Trap("x"), Allowed("y")]
+    assert artifact_of(workspace, JsonPlusSerializer()) == [Trap("x"), Allowed("y")]
 
 
-def test_no_way_of_reading_makes_it(tmp_path):
+def test_no_way_of_reading_makes_it(workspace):
     """cases/checkpointer.md 21: sessions, histories and listings make no such object either."""
-    written(tmp_path, message_line(tagged(Trap("x"))))
-    sessions = SessionManager(tmp_path)
+    written(workspace, message_line(tagged(Trap("x"))))
+    sessions = SessionManager(workspace)
     saver = NanomemSaver(sessions, serde=STRICT)
     assert sessions.get_or_create("chat:1").messages[1]["artifact"] == {"name": "x"}
     assert NanomemChatMessageHistory("chat:1", sessions).messages[1].artifact == {"name": "x"}
@@ -108,10 +108,10 @@ def test_no_way_of_reading_makes_it(tmp_path):
     assert made == []
 
 
-def test_a_serializer_that_comes_later_holds_for_what_was_read(tmp_path):
+def test_a_serializer_that_comes_later_holds_for_what_was_read(workspace):
     """cases/checkpointer.md 21: what another one made is not handed out by a stricter one."""
-    written(tmp_path, message_line(tagged(Trap("x"))))
-    sessions = SessionManager(tmp_path)
+    written(workspace, message_line(tagged(Trap("x"))))
+    sessions = SessionManager(workspace)
     NanomemSaver(sessions).get_tuple(CONFIG)
     made.clear()
     found = NanomemSaver(sessions, serde=STRICT).get_tuple(CONFIG)
@@ -173,12 +173,12 @@ PICKLING = JsonPlusSerializer(pickle_fallback=True)
 
 
 @pytest.mark.parametrize("serde", [None, PICKLING], ids=["default", "pickling"])
-def test_a_pickle_in_a_message_is_a_damaged_line(tmp_path, serde):
+def test_a_pickle_in_a_message_is_a_damaged_line(workspace, serde):
     """cases/checkpointer.md 21: a line with a pickle is refused, whatever the serializer takes."""
     pickled = {"type": "pickle", "value": base64.b64encode(PICKLE).decode()}
-    written(tmp_path, message_line({"__nanomem__": "object", **pickled}))
+    written(workspace, message_line({"__nanomem__": "object", **pickled}))
     with pytest.raises(CorruptRecordError, match="'object' cannot be read"):
-        artifact_of(tmp_path, serde)
+        artifact_of(workspace, serde)
     assert made == []
 
 
@@ -216,9 +216,9 @@ def test_a_pickle_for_a_value_is_refused(tmp_path, serde, kind):
     assert made == []
 
 
-def test_what_would_have_to_be_pickled_is_refused(tmp_path):
+def test_what_would_have_to_be_pickled_is_refused(workspace):
     """cases/checkpointer.md 12, 21: a serializer that falls back on pickle can't store it here."""
-    saver = NanomemSaver(SessionManager(tmp_path), serde=PICKLING)
+    saver = NanomemSaver(SessionManager(workspace), serde=PICKLING)
     checkpoint = empty_checkpoint() | {
         "channel_values": {"f": Bomb()},
         "channel_versions": {"f": "1"},
@@ -230,7 +230,7 @@ def test_what_would_have_to_be_pickled_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["record", "session"])
-def test_what_a_model_writes_as_arguments_is_only_text(tmp_path, form):
+def test_what_a_model_writes_as_arguments_is_only_text(workspace, form):
     """cases/checkpointer.md 21: arguments of a tool call are plain JSON, tags in them too."""
     arguments = json.dumps({"x": tagged(Trap("x"))})
     call = {
@@ -240,11 +240,11 @@ def test_what_a_model_writes_as_arguments_is_only_text(tmp_path, form):
     }
     record = {"role": "assistant", "content": "", "tool_calls": [call]}
     if form == "session":
-        sessions = SessionManager(tmp_path)
+        sessions = SessionManager(workspace)
         session = sessions.get_or_create("chat:1")
         session.add_message("assistant", "", tool_calls=[call])
         sessions.save(session)
-        (message,) = NanomemChatMessageHistory("chat:1", SessionManager(tmp_path)).messages
+        (message,) = NanomemChatMessageHistory("chat:1", SessionManager(workspace)).messages
     else:
         message = decode(record)
     assert message.tool_calls[0]["args"] == json.loads(arguments)
@@ -252,11 +252,11 @@ def test_what_a_model_writes_as_arguments_is_only_text(tmp_path, form):
 
 
 @pytest.mark.parametrize("argument", [(1, 2), b"\x00", {1: 2}, {"__nanomem__": "object"}])
-def test_arguments_that_are_no_json_come_back(tmp_path, argument):
+def test_arguments_that_are_no_json_come_back(workspace, argument):
     """What a program itself puts into a tool call's arguments comes back as it was."""
     call = {"name": "look", "args": {"x": argument}, "id": "c", "type": "tool_call"}
     message = AIMessage("", tool_calls=[call], id="a")
-    sessions = SessionManager(tmp_path)
+    sessions = SessionManager(workspace)
     sessions.append_messages("chat:1", [message])
-    assert NanomemChatMessageHistory("chat:1", SessionManager(tmp_path)).messages == [message]
+    assert NanomemChatMessageHistory("chat:1", SessionManager(workspace)).messages == [message]
     assert decode(encode(message)) == message

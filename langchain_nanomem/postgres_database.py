@@ -1,0 +1,345 @@
+"""A PostgreSQL database: connections, transactions, and errors that say what to do.
+
+Nothing here depends on the state of a connection outlasting a transaction, so a pooler may hand
+out another one for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.rows import tuple_row
+    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+except ImportError as error:
+    raise ImportError(
+        "PostgresJournal needs psycopg and its pool: pip install 'langchain-nanomem[postgres]'"
+    ) from error
+
+from langchain_nanomem.connection_urls import URL_SCHEMES, forms_of, secrets_in
+from langchain_nanomem.errors import DatabaseError
+from langchain_nanomem.postgres_errors import ConnectionLostError, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Pool = ConnectionPool[Any]
+Rows = list[tuple[Any, ...]]
+Answers = list[Rows]
+"""The rows of several queries, in their order."""
+Query = tuple[bytes, tuple[Any, ...]]
+"""A statement and what stands for its placeholders."""
+T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two tries to go on after a connection was lost."""
+_IDLE_FACTOR = 4
+"""How many deadlines a transaction may wait for its program before the database ends it."""
+
+
+class Database:
+    """A database, and how to get at it. Does nothing before it is asked something.
+
+    Args:
+        source: A URL ``postgresql://…``, libpq's ``key=value`` form, or a pool. A pool is never
+            closed here.
+        max_connections: How many connections are open at most, if `source` is no pool.
+        timeout_seconds: How long to wait for a connection, for a lock, and for the end of a
+            statement.
+
+    Raises:
+        ValueError: The URL can't be read, or an option is out of its range.
+    """
+
+    place: str
+    """Where it is, for people; no password."""
+
+    def __init__(
+        self, source: str | Pool, *, max_connections: int = 10, timeout_seconds: float = 30.0
+    ) -> None:
+        if type(max_connections) is not int or max_connections < 1:
+            raise ValueError(f"max_connections must be 1 or more, not {max_connections!r}")
+        if not 0 < timeout_seconds < math.inf:
+            raise ValueError(f"timeout_seconds must be above 0, not {timeout_seconds!r}")
+        self.max_connections = max_connections
+        self.timeout_seconds = timeout_seconds
+        self._given = None if isinstance(source, str) else source
+        address = source if isinstance(source, str) else source.conninfo
+        self._secrets, options = _read_address(str(address) if address else "")
+        self.place = _place_of(options)
+        self._conninfo = make_conninfo(**(_limits(timeout_seconds) | options))
+        self._pool: Pool | None = None
+        self._pid = 0
+        self._autocommit = True
+        """What the pool's connections have; ours have it, and those of a given pool get it back."""
+        self._guard = threading.Lock()
+        self._of_thread = threading.local()
+        milliseconds = str(math.ceil(timeout_seconds * 1000))
+        idle = str(math.ceil(timeout_seconds * 1000 * _IDLE_FACTOR))
+        self.settings: Query = (_SETTINGS, (milliseconds, milliseconds, idle))
+        """What the first statement of each transaction sets."""
+
+    def close(self) -> None:
+        """Close the connections, unless they belong to a pool that was given."""
+        with self._guard:
+            pool, self._pool = self._pool, None
+        if pool is not None and pool is not self._given:
+            pool.close()
+
+    # --- asking ---
+
+    def ask(self, *queries: Query) -> Answers:
+        """The rows that each of these gives, in one round trip; nothing may be written by them.
+
+        A thread that has a transaction open asks in it. Each query sees what was committed when
+        it began.
+
+        Raises:
+            DatabaseError: The database can't be used.
+        """
+        return self.persist(lambda: self._ask_once(queries))
+
+    def _ask_once(self, queries: tuple[Query, ...]) -> Answers:
+        if (current := self.current) is not None:
+            return current.ask(*queries)
+        return self.write(*queries)
+
+    def write(self, *queries: Query, durable: bool = True) -> Answers:
+        """Have these done in a transaction of their own, in one round trip; their rows.
+
+        Raises:
+            ConnectionLostError: The connection broke; all of it is done, or nothing.
+            DatabaseError: The database can't be used; nothing is done.
+        """
+        return Transaction(self).commit(*queries, durable=durable)
+
+    def persist(self, work: Callable[[], T]) -> T:
+        """What `work` gives, which is begun anew while connections are lost and time is left."""
+        deadline, pause = time.monotonic() + self.timeout_seconds, _FIRST_PAUSE
+        while True:
+            try:
+                return work()
+            except ConnectionLostError:
+                if time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @property
+    def current(self) -> Transaction | None:
+        """The transaction that this thread has open and may read in; None where it has none."""
+        opened: list[Transaction] = [one for one in self._opened if one.is_open]
+        return opened[-1] if opened else None
+
+    @property
+    def _opened(self) -> list[Transaction]:
+        stack: list[Transaction] = self._of_thread.__dict__.setdefault("opened", [])
+        return stack
+
+    # --- connections ---
+
+    @contextlib.contextmanager
+    def single(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for what is done before the pool is used; errors say why there is none."""
+        if self._given is not None:
+            connection = self.take()
+            try:
+                yield connection
+            finally:
+                self.give_back(connection)
+            return
+        with self.translated():
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        made: psycopg.Connection[Any] = psycopg.connect(
+            self._conninfo, autocommit=True, prepare_threshold=None
+        )
+        return made
+
+    def take(self) -> psycopg.Connection[Any]:
+        """A connection of the pool; `give_back` returns it."""
+        pool = self._open_pool()
+        try:
+            connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout_seconds)
+        except PoolTimeout:
+            raise self._none_left(pool) from None
+        except PoolClosed:
+            raise DatabaseError(f"{self.place}: the pool of connections is closed") from None
+        self._autocommit = connection.autocommit
+        connection.autocommit = True
+        return connection
+
+    def give_back(self, connection: psycopg.Connection[Any]) -> None:
+        """Return a connection to the pool, as it was."""
+        pool = self._given or self._pool
+        if not connection.closed:
+            with contextlib.suppress(psycopg.Error):
+                connection.rollback()
+                connection.autocommit = self._autocommit
+        if pool is None or os.getpid() != self._pid:  # closed meanwhile
+            connection.close()
+        else:
+            pool.putconn(connection)
+
+    def _open_pool(self) -> Pool:
+        with self._guard:
+            if self._pool is None or self._pid != os.getpid():  # a fork shares no connections
+                self._pool, self._pid = self._given or self._own_pool(), os.getpid()
+            return self._pool
+
+    def _own_pool(self) -> Pool:
+        return ConnectionPool(
+            self._conninfo,
+            kwargs={"autocommit": True, "prepare_threshold": None},
+            min_size=0,
+            max_size=self.max_connections,
+            timeout=self.timeout_seconds,
+            reconnect_timeout=self.timeout_seconds,
+            open=True,
+            name="nanomem",
+        )
+
+    def _none_left(self, pool: Pool) -> DatabaseError:
+        """The error where no connection came in time: the reason, if there is one."""
+        if self._given is None:
+            try:
+                self._connect().close()
+            except psycopg.Error as error:
+                return self.error_of(error)
+        return DatabaseError(
+            f"{self.place}: no connection was free for {self.timeout_seconds:g} s; all "
+            f"{pool.max_size} are in use, or none can be made. Give more max_connections, or "
+            "more timeout_seconds, or let fewer threads work at once."
+        )
+
+    # --- errors ---
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise what the database says as a `DatabaseError`."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.error_of(error) from None  # its text is in it, and it may tell a secret
+
+    def error_of(self, error: psycopg.Error, *, is_lost: bool = False) -> DatabaseError:
+        """What an error of the database means, where, and what to do about it."""
+        return explained(error, self.place, self._secrets, is_lost=is_lost)
+
+
+class Transaction:
+    """One transaction on a connection of the pool, which it takes when it is first asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a connection."""
+        return self._connection is not None
+
+    def ask(self, *queries: Query) -> Answers:
+        """The rows that each of these gives, in one round trip. After an error it is over."""
+        return self._run(queries)
+
+    def commit(self, *queries: Query, durable: bool = True) -> Answers:
+        """Have these done, and all before them, for good; then it is over.
+
+        Raises:
+            ConnectionLostError: The connection broke; all of it is done, or nothing.
+            DatabaseError: It could not be done; nothing is.
+        """
+        lazily = [] if durable else [_LAZILY]
+        rows = self._run((*lazily, *queries, _COMMIT))
+        self._end()
+        return rows[len(lazily) : -1]
+
+    def roll_back(self) -> None:
+        """End it, with nothing done."""
+        self._end()
+
+    def _run(self, queries: tuple[Query, ...]) -> Answers:
+        begin: tuple[Query, ...] = ()
+        if self._connection is None:
+            self._connection = self._database.take()
+            self._database._opened.append(self)  # noqa: SLF001 - it is its own note of it
+            begin = (_BEGIN, _ISOLATION, self._database.settings)
+        try:
+            return _answers(self._connection, (*begin, *queries))[len(begin) :]
+        except psycopg.Error as error:
+            is_lost = self._connection.closed
+            self._end()
+            raise self._database.error_of(error, is_lost=is_lost) from None
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._database._opened.remove(self)  # noqa: SLF001 - it is its own note of it
+            self._database.give_back(connection)
+
+
+def _answers(connection: psycopg.Connection[Any], queries: tuple[Query, ...]) -> Answers:
+    """What each of these gives, in one round trip."""
+    cursors = [connection.cursor(binary=True, row_factory=tuple_row) for _ in queries]
+    with connection.pipeline():
+        for cursor, (statement, values) in zip(cursors, queries, strict=True):
+            cursor.execute(statement, values or None, prepare=False)
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def _read_address(address: str) -> tuple[list[str], dict[str, Any]]:
+    """The secrets in an address, and what else libpq takes from it."""
+    secrets = secrets_in(address) if address.startswith(URL_SCHEMES) else []
+    try:
+        options: dict[str, Any] = conninfo_to_dict(address)
+    except psycopg.Error:  # its text shows parts of the address
+        raise ValueError(
+            "the address of the database cannot be read: it must be a URL "
+            "postgresql://user:password@host:port/database, with signs such as / ? # @ : in its "
+            "parts written as %2F %3F %23 %40 %3A"
+        ) from None
+    words = [str(value) for name, value in options.items() if "pass" in name and name != "passfile"]
+    return [*secrets, *(form for word in words for form in forms_of(word))], options
+
+
+def _place_of(options: dict[str, Any]) -> str:
+    """Where a database is, for people."""
+    host = options.get("host") or options.get("hostaddr") or "localhost"
+    name = options.get("dbname") or options.get("user") or "the user's own"
+    return f"PostgreSQL database {name!r} at {host}:{options.get('port') or 5432}"
+
+
+def _limits(timeout_seconds: float) -> dict[str, Any]:
+    """What libpq is told unless the address says otherwise."""
+    return {
+        "connect_timeout": max(2, math.ceil(timeout_seconds)),  # libpq takes 1 for 2
+        "tcp_user_timeout": math.ceil(timeout_seconds * 2000),
+        "fallback_application_name": "langchain-nanomem",
+    }
+
+
+_BEGIN: Query = (b"BEGIN", ())
+_COMMIT: Query = (b"COMMIT", ())
+_ISOLATION: Query = (b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE", ())
+"""Whatever the database's own default is: a statement behind a lock has to see what came before."""
+_SETTINGS = (
+    b"SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true), "
+    b"set_config('idle_in_transaction_session_timeout', %s, true)"
+)
+_LAZILY: Query = (b"SET LOCAL synchronous_commit = off", ())

@@ -1,0 +1,218 @@
+"""Journals in a PostgreSQL database, for programs on many machines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import override
+
+from langchain_nanomem.errors import DatabaseError
+from langchain_nanomem.files import file_stem
+from langchain_nanomem.journal import (
+    Journal,
+    JournalInfo,
+    JournalReader,
+    Journals,
+    JournalState,
+    Position,
+    Record,
+)
+from langchain_nanomem.journal_lines import load_line
+from langchain_nanomem.postgres_database import Database, Pool
+from langchain_nanomem.postgres_locks import Hold, Holds
+from langchain_nanomem.postgres_reader import PostgresReader
+from langchain_nanomem.postgres_schema import Schema
+from langchain_nanomem.postgres_tables import Tables, state_in
+from langchain_nanomem.values import dump_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from langchain_nanomem.postgres_database import Answers, Query
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresJournal(Journal):
+    """Journals in a PostgreSQL database: give it to `SessionManager` in place of a directory.
+
+    Safe between threads, processes and machines. Each append is one transaction, and on the disk
+    of the server when it returns. A connection that is lost is made anew, and what was under way
+    is done once: an append whose answer was lost is looked for before it is tried again. Only
+    what is needed is read. The tables are made, and brought up to date, at the first use; it may
+    be the first use of many processes at once. Nothing of a connection's state is needed beyond
+    a transaction, so poolers such as pgbouncer may hand out another one for each.
+
+    What is deleted is gone for every query; the server itself gives its space back with its
+    VACUUM, and its own backups keep what they hold.
+
+    Args:
+        source: A URL ``postgresql://user:password@host:port/database``, libpq's ``key=value``
+            form, or a `psycopg_pool.ConnectionPool`, which stays open when this is closed. The
+            password is in no message, log or repr.
+        schema: The schema that the tables are in; several are as several databases. Lower-case
+            letters, digits and ``_``.
+        max_connections: How many connections are open at most; of a pool, it says so itself.
+            Each thread that reads or writes takes one for as long as it does.
+        timeout_seconds: How long to wait at most for a connection, for another who writes to
+            the same session, for the end of a statement, and for a server that restarts.
+
+    Raises:
+        ImportError: psycopg or its pool is missing: the extra ``postgres``.
+        ValueError: The URL can't be read, or an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        source: str | Pool,
+        *,
+        schema: str = "nanomem",
+        max_connections: int = 10,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._schema = Schema(schema)
+        self._database = Database(
+            source, max_connections=max_connections, timeout_seconds=timeout_seconds
+        )
+        self._tables = Tables(self._schema)
+        self._holds = Holds(self._database, self._tables)
+        self._guard = threading.Lock()
+        self._is_prepared = False
+
+    def __repr__(self) -> str:
+        return f"PostgresJournal({self._database.place!r}, schema={self._schema.name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. The next use opens new ones."""
+        self._database.close()
+
+    def prepare(self) -> None:
+        """Make the tables, or bring them up to date; else the first use does it.
+
+        Raises:
+            UnsupportedFormatError: A newer version made them.
+            DatabaseError: It can't be done; nothing was changed.
+        """
+        with self._guard:
+            if not self._is_prepared:
+                self._schema.prepare(self._database)
+                self._is_prepared = True
+
+    @override
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        return self._hold(key).entered()
+
+    @override
+    def append(
+        self,
+        key: str,
+        records: Sequence[Record],
+        *,
+        expected_end: Position | None = None,
+        durable: bool = True,
+    ) -> Position:
+        lines = [dump_record(record) + b"\n" for record in records]
+        hold = self._hold(key)
+        with hold.entered():
+            if not lines:
+                return hold.ask()[0].end
+            return hold.append(lines, lines[0], expected_end, durable=durable)
+
+    @override
+    def open(self, key: str) -> AbstractContextManager[JournalReader]:
+        hold = self._hold(key)
+        return contextlib.nullcontext(PostgresReader(self._database, self._tables, hold, key))
+
+    @override
+    def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
+        lines = [dump_record(record) + b"\n" for record in records]
+        hold = self._hold(key)
+        with hold.entered():
+            return hold.rewrite(lines, lines[0] if lines else b"", erase=erase)
+
+    @override
+    def delete(self, key: str) -> bool:
+        hold = self._hold(key)
+        with hold.entered():
+            return hold.delete()
+
+    @override
+    def deleted_at(self, key: str) -> datetime | None:
+        hold = self._hold(key)
+        state = hold.known if hold.is_mine else None
+        if state is None:
+            (rows,) = self._ask(self._tables.state(key))
+            state = state_in(rows)
+        return None if state.deleted_at is None else state.deleted_at.astimezone(UTC)
+
+    @override
+    def list(self) -> Journals:
+        (rows,) = self._ask(self._tables.infos())
+        return sorted(map(self._told, rows), key=lambda info: info.key)
+
+    @override
+    def info(self, key: str) -> JournalInfo | None:
+        query = self._tables.info(key)
+        hold = self._hold(key)
+        rows = hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
+        return self._told(rows[0]) if rows else None
+
+    def _told(self, row: tuple[Any, ...]) -> JournalInfo:
+        encoded, _, first, size, written_at = row
+        key = bytes(encoded).decode()
+        place = f"{self._database.place}, schema {self._schema.name!r}"
+        record = load_line(bytes(first).rstrip(b"\n"), Path(place), lambda: 1)
+        return JournalInfo(key, record, written_at.astimezone(UTC), size, place)
+
+    @override
+    def states(self) -> dict[str, JournalState]:
+        (rows,) = self._ask(self._tables.states())
+        return {
+            name: JournalState(journal, size, int(written_at.timestamp() * 1e6))
+            for name, journal, size, written_at in rows
+        }
+
+    @override
+    def key_of(self, name: str) -> str | None:
+        (rows,) = self._ask(self._tables.key(name))
+        return bytes(rows[0][0]).decode() if rows else None
+
+    @override
+    def index(self, key: str) -> bytes | None:
+        query = self._tables.index(key)
+        hold = self._hold(key)
+        rows = hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
+        return bytes(rows[0][0]) if rows else None
+
+    @override
+    def keep_index(self, key: str, content: bytes) -> None:
+        try:
+            self._hold(key).write(*self._tables.keep_index(key, content))
+        except DatabaseError as error:
+            logger.debug("%s: the index of %r is not kept (%s)", self, key, error)
+
+    def _ask(self, *queries: Query) -> Answers:
+        self.prepare()
+        return self._database.ask(*queries)
+
+    def _hold(self, key: str) -> Hold:
+        """The lock of a key.
+
+        Raises:
+            ValueError: It can't be a key.
+        """
+        file_stem(key)
+        self.prepare()
+        return self._holds.of(key)

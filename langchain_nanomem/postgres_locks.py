@@ -1,0 +1,261 @@
+"""The locks of journals in PostgreSQL, and what is known of a journal while one is held.
+
+A lock is one for the threads of this process around an advisory lock of a transaction, which is
+begun when something is first asked of the journal. So threads that wait for each other take no
+connections, and nothing is left where a process dies.
+
+What is written has to be safe when the call returns, so the transaction is committed with each
+write, and the advisory lock ends with it. The next question in the same block begins another
+transaction, and waits for the lock again. Whether someone else wrote in between is seen by the
+journal's end, which each write compares with what was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+from langchain_nanomem.errors import DatabaseError
+from langchain_nanomem.files import file_stem
+from langchain_nanomem.journal import Position, ReplacedError
+from langchain_nanomem.postgres_database import Transaction
+from langchain_nanomem.postgres_errors import ConnectionLostError
+from langchain_nanomem.postgres_tables import State, pieces_of, position, state_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from langchain_nanomem.postgres_database import Answers, Database, Query
+    from langchain_nanomem.postgres_tables import Tables
+
+_RECENT_HOLDS = 1024
+
+
+class Written(NamedTuple):
+    """What was appended last in a block."""
+
+    start: Position
+    lines: Sequence[bytes]
+    end: Position
+
+
+class _Attempt(NamedTuple):
+    """An append that may have been done."""
+
+    journal: int
+    start: int
+    append_id: int
+
+
+class Hold:
+    """The lock of one key."""
+
+    def __init__(self, database: Database, tables: Tables, key: str) -> None:
+        self._database, self._tables, self._key = database, tables, key
+        self._name = file_stem(key)
+        self._thread = threading.RLock()
+        self._owner: int | None = None
+        self._depth = 0
+        self._transaction: Transaction | None = None
+        self._state: State | None = None
+        self._seen: Position | None = None
+        """The end that was last read or written in this block."""
+        self.written: Written | None = None
+        """What was appended since; nobody else wrote before it was safe."""
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Hold the lock until the block ends; a thread may enter it again."""
+        if not self._thread.acquire(timeout=self._database.timeout_seconds):
+            raise DatabaseError(
+                f"session {self._key!r}: another thread holds it for longer than "
+                f"{self._database.timeout_seconds:g} s. Try again, or give more timeout_seconds."
+            )
+        self._owner, self._depth = threading.get_ident(), self._depth + 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._leave()
+            self._thread.release()
+
+    def _leave(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        self._owner = self._state = self._seen = self.written = None
+        if transaction is not None:
+            transaction.roll_back()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds it."""
+        return self._owner == threading.get_ident()
+
+    @property
+    def known(self) -> State | None:
+        """What holds as long as the transaction is open; None where it is not."""
+        is_open = self._transaction is not None and self._transaction.is_open
+        return self._state if is_open else None
+
+    # --- asking ---
+
+    def ask(self, *queries: Query) -> tuple[State, Answers]:
+        """What holds, and the rows that these give, with everyone else kept from writing."""
+        state, rows = self._database.persist(lambda: self._ask(queries))
+        self._seen = state.end
+        return state, rows
+
+    def _ask(self, queries: Sequence[Query]) -> tuple[State, Answers]:
+        state, transaction = self.known, self._transaction
+        if state is not None and transaction is not None:
+            return state, transaction.ask(*queries) if queries else []
+        self.written = None
+        self._transaction = Transaction(self._database)
+        asked = (self._tables.lock(self._name), self._tables.state(self._key), *queries)
+        _, told, *rows = self._transaction.ask(*asked)
+        self._state = state_in(told)
+        return self._state, rows
+
+    # --- writing ---
+
+    def append(
+        self,
+        lines: Sequence[bytes],
+        first_record: bytes,
+        expected_end: Position | None,
+        *,
+        durable: bool,
+    ) -> Position:
+        """Append lines, once; the new end.
+
+        Raises:
+            ReplacedError: The end is not the expected one; nothing was written.
+            DatabaseError: It could not be written, or `may_be_written`.
+        """
+        attempts: list[_Attempt] = []
+        try:
+            written = self._database.persist(
+                lambda: self._append(lines, first_record, expected_end, attempts, durable=durable)
+            )
+        except DatabaseError as error:
+            error.may_be_written = bool(attempts)
+            raise
+        self.written, self._seen = written, written.end
+        return written.end
+
+    def _append(
+        self,
+        lines: Sequence[bytes],
+        first_record: bytes,
+        expected_end: Position | None,
+        attempts: list[_Attempt],
+        *,
+        durable: bool,
+    ) -> Written:
+        """One try. What was tried before is looked for first: its answer may have been lost."""
+        state, found = self._ask([self._tables.is_there(*one) for one in attempts])
+        size = sum(map(len, lines))
+        for attempt, rows in zip(attempts, found, strict=True):
+            if rows:
+                start = position(attempt.journal, attempt.start)
+                return Written(start, lines, position(attempt.journal, attempt.start + size))
+        if expected_end not in {None, state.end}:
+            raise ReplacedError(self._key)
+        begun, journal = self._begun(state, first_record)
+        attempt = _Attempt(journal, state.size, secrets.randbits(63))
+        insert = self._tables.insert(journal, attempt.append_id, pieces_of(state.size, lines))
+        try:
+            self._commit(*begun, insert, durable=durable)
+        except ConnectionLostError:
+            attempts.append(attempt)
+            raise
+        return Written(state.end, lines, position(journal, state.size + size))
+
+    def _begun(self, state: State, first_record: bytes) -> tuple[list[Query], int]:
+        """The journal of the key; and what begins it, where there is none."""
+        if state.journal is not None:
+            return [], state.journal
+        journal = secrets.randbits(63)
+        return [self._tables.begin(self._key, journal, first_record)], journal
+
+    def rewrite(self, lines: Sequence[bytes], first_record: bytes, *, erase: bool) -> Position:
+        """Put these lines in place of all; the new end."""
+        journal = secrets.randbits(63)
+        new: list[Query] = []
+        if lines:
+            pieces = pieces_of(0, lines)
+            new = [
+                self._tables.begin(self._key, journal, first_record),
+                self._tables.insert(journal, secrets.randbits(63), pieces),
+            ]
+        old = self._tables.clear(self._key) if erase else self._tables.replace(self._key)
+        note = [self._tables.bury(self._key)] if erase else []
+        end = position(journal, sum(map(len, lines)))
+        self._replace([*old, *note, *new], end)
+        return end
+
+    def delete(self) -> bool:
+        """Remove the journal and note it; False where there was none."""
+        seen = self._seen
+        state, _ = self.ask()
+        if seen not in {None, state.end}:
+            raise ReplacedError(self._key)
+        if state.journal is None:
+            return False
+        end = State(None, 0, None).end
+        self._replace([*self._tables.clear(self._key), self._tables.bury(self._key)], end)
+        return True
+
+    def _replace(self, queries: Sequence[Query], end: Position) -> None:
+        """Do what leaves the journal with this end; doing it once more does no harm."""
+        seen = self._seen
+        try:
+            self._database.persist(lambda: self._replace_once(queries, seen, end))
+        except DatabaseError as error:
+            error.may_be_written = isinstance(error, ConnectionLostError)
+            raise
+        self.written, self._seen = None, end
+
+    def _replace_once(self, queries: Sequence[Query], seen: Position | None, end: Position) -> None:
+        state, _ = self._ask(())
+        if state.end == end:
+            return  # it was done, and only the answer was lost
+        if seen not in {None, state.end}:
+            raise ReplacedError(self._key)
+        self._commit(*queries)
+
+    def write(self, *queries: Query) -> None:
+        """Do what may be lost, and is no part of the journal."""
+        if self.known is None:
+            self._database.write(*queries, durable=False)
+        else:
+            self._commit(*queries, durable=False)
+
+    def _commit(self, *queries: Query, durable: bool = True) -> None:
+        transaction, self._transaction, self._state = self._transaction, None, None
+        if transaction is not None:
+            transaction.commit(*queries, durable=durable)
+
+
+class Holds:
+    """The locks of all keys."""
+
+    def __init__(self, database: Database, tables: Tables) -> None:
+        self._database, self._tables = database, tables
+        self._guard = threading.Lock()
+        self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
+        self._recent: deque[Hold] = deque(maxlen=_RECENT_HOLDS)
+        """Kept so that they need not be made anew for each block."""
+
+    def of(self, key: str) -> Hold:
+        """The lock of a key."""
+        with self._guard:
+            hold = self._holds.get(key)
+            if hold is None:
+                hold = self._holds[key] = Hold(self._database, self._tables, key)
+                self._recent.append(hold)
+            return hold

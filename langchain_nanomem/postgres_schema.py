@@ -1,0 +1,159 @@
+"""The tables of journals in PostgreSQL, made and brought up to date."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from psycopg.errors import InsufficientPrivilege
+from psycopg.rows import tuple_row
+
+from langchain_nanomem.errors import DatabaseError, UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import psycopg
+
+    from langchain_nanomem.postgres_database import Database
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE {s}.journals (
+        name text PRIMARY KEY,          -- a readable, injective form of the key
+        key bytea NOT NULL,             -- the key itself, in UTF-8
+        id bigint NOT NULL UNIQUE,      -- another one for one that took its place
+        first_record bytea NOT NULL
+    );
+    CREATE TABLE {s}.chunks (           -- the lines of one append, or a part of them
+        journal bigint NOT NULL,
+        start bigint NOT NULL,          -- at which byte of the journal they begin
+        append_id bigint NOT NULL,      -- tells an append that is tried again
+        written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        content bytea NOT NULL,
+        PRIMARY KEY (journal, start)    -- two appends on the same end exclude each other
+    );
+    CREATE TABLE {s}.replaced (         -- journals that others took the place of
+        journal bigint PRIMARY KEY,
+        name text NOT NULL,
+        replaced_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
+    CREATE INDEX ON {s}.replaced (name);
+    CREATE INDEX ON {s}.replaced (replaced_at);
+    CREATE TABLE {s}.indexes (          -- makes opening a journal quick; may be lost
+        journal bigint PRIMARY KEY,
+        content bytea NOT NULL
+    );
+    CREATE TABLE {s}.deletions (
+        name bytea PRIMARY KEY,         -- a hash of the key: it tells no key
+        deleted_at timestamptz NOT NULL
+    );
+    """,
+)
+"""What brings the tables from each version to the next one. What was released never changes."""
+
+
+class Schema:
+    """The tables of one schema of a database.
+
+    Args:
+        name: The schema: lower-case letters, digits and ``_``.
+
+    Raises:
+        ValueError: The name is another.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("pg_"):
+            raise ValueError(
+                "schema must be a name of up to 63 lower-case letters, digits and _ that begins "
+                f"with a letter and not with pg_, not {name!r}"
+            )
+        self.name = name
+
+    def statement(self, text: str) -> bytes:
+        """A statement in which ``{s}`` stands for the schema."""
+        return text.replace("{s}", f'"{self.name}"').encode()
+
+    def prepare(self, database: Database) -> None:
+        """Make the tables, or bring them up to date, whoever does the same meanwhile.
+
+        Raises:
+            UnsupportedFormatError: A newer version made them.
+            DatabaseError: It can't be done; nothing was changed.
+        """
+        with database.single() as connection, database.translated():
+            if self._version(connection, database) < len(MIGRATIONS):
+                self._migrate(connection, database)
+
+    def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+            cursor.execute(*database.settings, prepare=False)
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_number(""),))
+            done = self._version(connection, database)
+            try:
+                if not self._exists(connection):
+                    cursor.execute(self.statement("CREATE SCHEMA {s}"))
+                for version in range(done, len(MIGRATIONS)):
+                    self._advance(cursor, version)
+            except InsufficientPrivilege as error:
+                raise DatabaseError(self._denied(database, done)) from error
+
+    def _advance(self, cursor: psycopg.Cursor[Any], version: int) -> None:
+        if not version:
+            cursor.execute(self.statement("CREATE TABLE {s}.version (version int NOT NULL)"))
+            cursor.execute(self.statement("INSERT INTO {s}.version VALUES (0)"))
+        cursor.execute(self.statement(MIGRATIONS[version]))
+        cursor.execute(
+            self.statement("UPDATE {s}.version SET version = %s"), (version + 1,), prepare=False
+        )
+
+    def _version(self, connection: psycopg.Connection[Any], database: Database) -> int:
+        """How far the tables are: 0 where there are none."""
+        if not self._has_version(connection):
+            return 0
+        cursor = connection.cursor(row_factory=tuple_row)
+        row = cursor.execute(self.statement("SELECT version FROM {s}.version")).fetchone()
+        version = int(row[0]) if row else 0
+        if version > len(MIGRATIONS):
+            raise UnsupportedFormatError(
+                f"{database.place}: the tables of the schema {self.name!r} are of version "
+                f"{version}; this version of langchain-nanomem works with version "
+                f"{len(MIGRATIONS)}. Upgrade langchain-nanomem, or use another schema."
+            )
+        return version
+
+    def _exists(self, connection: psycopg.Connection[Any]) -> bool:
+        return _finds(connection, "SELECT 1 FROM pg_namespace WHERE nspname = %s", self.name)
+
+    def _has_version(self, connection: psycopg.Connection[Any]) -> bool:
+        return _finds(connection, _VERSION_TABLE, self.name)
+
+    def lock_number(self, name: str) -> int:
+        """The number of the advisory lock of this name in this schema."""
+        digest = hashlib.blake2b(f"nanomem\0{self.name}\0{name}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
+
+    def _denied(self, database: Database, done: int) -> str:
+        what = f"of version {done}, and older than this program" if done else "not there"
+        return (
+            f"{database.place}: the tables of the schema {self.name!r} are {what}, and this user "
+            "has no right to make them. Have a user open it once who may: CREATE on the "
+            "database, or the owner of the schema."
+        )
+
+
+def _finds(connection: psycopg.Connection[Any], query: str, name: str) -> bool:
+    cursor = connection.cursor(row_factory=tuple_row)
+    return cursor.execute(query.encode(), (name,), prepare=False).fetchone() is not None
+
+
+# The catalog may be asked by all; to_regclass fails where one may not look into the schema.
+_VERSION_TABLE = (
+    "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "WHERE nspname = %s AND relname = 'version' AND relkind = 'r'"
+)

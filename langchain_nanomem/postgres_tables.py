@@ -1,0 +1,280 @@
+"""What is asked of the tables of journals, and what the answers mean."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from langchain_nanomem.errors import DatabaseError
+from langchain_nanomem.files import file_stem
+from langchain_nanomem.journal import ORIGIN, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from langchain_nanomem.postgres_database import Query, Rows
+    from langchain_nanomem.postgres_schema import Schema
+
+_ID_BYTES = 8
+_CHUNK_BYTES = 16_384
+"""About how long a chunk is at most: what is read for one record of it. A line is never parted."""
+
+
+class State(NamedTuple):
+    """What holds of a key at one moment."""
+
+    journal: int | None
+    """The id of its journal; None where there is none."""
+    size: int
+    deleted_at: datetime | None
+
+    @property
+    def end(self) -> Position:
+        """The end of the journal."""
+        return ORIGIN if self.journal is None else position(self.journal, self.size)
+
+
+class Piece(NamedTuple):
+    """Some lines of a journal."""
+
+    start: int
+    content: bytes
+    journal: int = 0
+
+
+def position(journal: int, offset: int) -> Position:
+    """A place in a journal."""
+    return Position(offset, journal.to_bytes(_ID_BYTES, "big")) if offset else ORIGIN
+
+
+def journal_of(place: Position) -> int | None:
+    """The id of the journal that a place is in; None where it is the origin of any."""
+    return int.from_bytes(place.mark, "big") if len(place.mark) == _ID_BYTES else None
+
+
+def pieces_of(start: int, lines: Sequence[bytes]) -> list[Piece]:
+    """Lines as chunks, the first of which begins at `start`."""
+    pieces: list[Piece] = []
+    gathered: list[bytes] = []
+    size = 0
+    for line in lines:
+        if gathered and size + len(line) > _CHUNK_BYTES:
+            pieces.append(Piece(start, b"".join(gathered)))
+            start, gathered, size = start + size, [], 0
+        gathered.append(line)
+        size += len(line)
+    return [*pieces, Piece(start, b"".join(gathered))] if gathered else pieces
+
+
+class Tables:
+    """The statements, for one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        make = schema.statement
+        self._state = make(_STATE)
+        self._tail, self._tail_of_name = make(_TAIL), make(_TAIL_OF_NAME)
+        self._pieces, self._is_kept = make(_PIECES), make(_IS_KEPT)
+        self._list, self._info = make(_LIST), make(_INFO)
+        self._states, self._key = make(_STATES), make(_KEY)
+        self._index, self._keep_index = make(_INDEX), make(_KEEP_INDEX)
+        self._insert, self._begin = make(_INSERT), make(_BEGIN)
+        self._is_there = make(_IS_THERE)
+        self._bury = make(_BURY)
+        self._clear = [make(text) for text in _CLEAR]
+        self._replace = [make(text) for text in _REPLACE]
+        self._sweep = [make(text) for text in _SWEEP]
+
+    # --- reading ---
+
+    def lock(self, name: str) -> Query:
+        """Waits for the lock of a name, and has it until the transaction ends."""
+        return _LOCK, (self._schema.lock_number(name),)
+
+    def state(self, key: str) -> Query:
+        """Gives a row for `state_in`."""
+        return self._state, (file_stem(key), _tombstone(key))
+
+    def tail(self, key: str, journal: int | None, start: int) -> Query:
+        """Gives a `Piece` for each chunk from `start` on, of a journal or of the one there is."""
+        if journal is None:
+            return self._tail_of_name, (file_stem(key), start)
+        return self._tail, (journal, start)
+
+    def pieces(self, journal: int, offsets: Sequence[int]) -> Query:
+        """Gives the `Piece` in which each of these bytes lies."""
+        return self._pieces, (journal, journal, list(offsets))
+
+    def is_kept(self, journal: int) -> Query:
+        """Gives a row where a journal that was replaced can still be read."""
+        return self._is_kept, (journal,)
+
+    def infos(self) -> Query:
+        """Gives a row of `JOURNAL_COLUMNS` for each journal."""
+        return self._list, ()
+
+    def info(self, key: str) -> Query:
+        """Gives such a row for one."""
+        return self._info, (file_stem(key),)
+
+    def states(self) -> Query:
+        """Gives name, id, size and the time of the last change of each journal."""
+        return self._states, ()
+
+    def key(self, name: str) -> Query:
+        """Gives the key of the journal of this name."""
+        return self._key, (name,)
+
+    def index(self, key: str) -> Query:
+        """Gives what is kept with a journal."""
+        return self._index, (file_stem(key),)
+
+    # --- writing ---
+
+    def keep_index(self, key: str, content: bytes) -> list[Query]:
+        """Keep this with a journal, if it is there; and clear away what nobody reads any more."""
+        return [(self._keep_index, (content, file_stem(key))), *self.sweep()]
+
+    def insert(self, journal: int, append_id: int, pieces: Sequence[Piece]) -> Query:
+        """Append these chunks."""
+        starts = [piece.start for piece in pieces]
+        return self._insert, (journal, append_id, starts, [piece.content for piece in pieces])
+
+    def begin(self, key: str, journal: int, first_record: bytes) -> Query:
+        """Begin a journal."""
+        return self._begin, (file_stem(key), key.encode(), journal, first_record)
+
+    def is_there(self, journal: int, start: int, append_id: int) -> Query:
+        """Gives a row where this append was done."""
+        return self._is_there, (journal, start, append_id)
+
+    def replace(self, key: str) -> list[Query]:
+        """Take a journal off its key; who has it open reads on for a while."""
+        return [*((text, (file_stem(key),)) for text in self._replace), *self.sweep()]
+
+    def clear(self, key: str) -> list[Query]:
+        """Remove all that there is of a key, and what others took the place of."""
+        return [(text, (file_stem(key),)) for text in self._clear]
+
+    def bury(self, key: str) -> Query:
+        """Note that a journal was deleted."""
+        return self._bury, (_tombstone(key),)
+
+    def sweep(self) -> list[Query]:
+        """Remove what was replaced long ago, and nobody reads any more."""
+        return [(text, ()) for text in self._sweep]
+
+
+def state_in(rows: Rows) -> State:
+    """What the row of `Tables.state` says."""
+    ((journal, size, deleted_at),) = rows
+    return State(journal, size, deleted_at)
+
+
+def pieces_in(rows: Rows) -> list[Piece]:
+    """What the rows of `Tables.tail` and `Tables.pieces` say."""
+    return [Piece(start, bytes(content), journal) for start, content, journal in rows]
+
+
+def check_gapless(pieces: Sequence[Piece], start: int, what: str) -> int:
+    """The end of chunks that follow each other from `start` on.
+
+    Raises:
+        DatabaseError: One is missing.
+    """
+    for piece in pieces:
+        if piece.start != start:
+            raise DatabaseError(
+                f"{what}: the chunk at byte {start} is missing, for someone removed it by hand. "
+                "Nothing was changed; restore it from a backup"
+            )
+        start += len(piece.content)
+    return start
+
+
+def _tombstone(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()[:20]
+
+
+_LOCK = b"SELECT pg_advisory_xact_lock(%s)"
+
+_LAST = """
+LATERAL (
+    SELECT start + octet_length(content) AS size, written_at FROM {s}.chunks
+    WHERE journal = id ORDER BY start DESC LIMIT 1
+) AS last
+"""
+_STATE = f"""
+SELECT id, coalesce(size, 0), deleted_at
+FROM (SELECT %s::text AS name, %b::bytea AS tombstone) AS asked
+LEFT JOIN {{s}}.journals ON journals.name = asked.name
+LEFT JOIN {_LAST} ON true
+LEFT JOIN {{s}}.deletions ON deletions.name = tombstone
+"""  # noqa: S608 - made of constants alone, as all of these
+_TAIL = """
+SELECT start, content, journal FROM {s}.chunks WHERE journal = %s AND start >= %s ORDER BY start
+"""
+_TAIL_OF_NAME = """
+SELECT start, content, journal FROM {s}.chunks
+WHERE journal = (SELECT id FROM {s}.journals WHERE name = %s) AND start >= %s ORDER BY start
+"""
+_PIECES = """
+SELECT start, content, journal FROM {s}.chunks
+WHERE journal = %s AND start = ANY (ARRAY(
+    SELECT (SELECT max(start) FROM {s}.chunks WHERE journal = %s AND start <= place)
+    FROM unnest(%s::bigint[]) AS place
+))
+"""
+_IS_KEPT = "SELECT 1 FROM {s}.replaced WHERE journal = %s"
+JOURNAL_COLUMNS = "key, id, first_record, size, written_at"
+_LIST = f"SELECT {JOURNAL_COLUMNS} FROM {{s}}.journals, {_LAST}"  # noqa: S608
+_INFO = f"{_LIST} WHERE name = %s"
+_STATES = f"SELECT name, id, size, written_at FROM {{s}}.journals, {_LAST}"  # noqa: S608
+_KEY = "SELECT key FROM {s}.journals WHERE name = %s"
+_INDEX = """
+SELECT content FROM {s}.indexes JOIN {s}.journals ON id = journal WHERE name = %s
+"""
+_KEEP_INDEX = """
+INSERT INTO {s}.indexes SELECT id, %b FROM {s}.journals WHERE name = %s
+ON CONFLICT (journal) DO UPDATE SET content = excluded.content
+"""
+_INSERT = """
+INSERT INTO {s}.chunks (journal, append_id, start, content)
+SELECT %s, %s, start, content FROM unnest(%s::bigint[], %b::bytea[]) AS new (start, content)
+"""
+_BEGIN = "INSERT INTO {s}.journals (name, key, id, first_record) VALUES (%s, %b, %s, %b)"
+_IS_THERE = """
+SELECT 1 FROM {s}.chunks WHERE journal = %s AND start = %s AND append_id = %s
+"""
+_REPLACE = (
+    "INSERT INTO {s}.replaced (journal, name) SELECT id, name FROM {s}.journals WHERE name = %s",
+    """DELETE FROM {s}.indexes USING {s}.journals WHERE id = journal AND name = %s""",
+    "DELETE FROM {s}.journals WHERE name = %s",
+)
+_OF_NAME = """journal IN (
+    SELECT id FROM {s}.journals WHERE name = asked.name
+    UNION ALL SELECT journal FROM {s}.replaced WHERE name = asked.name
+)"""
+_CLEAR = (
+    f"DELETE FROM {{s}}.indexes USING (SELECT %s::text AS name) AS asked WHERE {_OF_NAME}",  # noqa: S608
+    f"DELETE FROM {{s}}.chunks USING (SELECT %s::text AS name) AS asked WHERE {_OF_NAME}",  # noqa: S608
+    "DELETE FROM {s}.replaced WHERE name = %s",
+    "DELETE FROM {s}.journals WHERE name = %s",
+)
+_SWEEP = (
+    """
+    DELETE FROM {s}.chunks WHERE journal IN (
+        SELECT journal FROM {s}.replaced WHERE replaced_at < now() - interval '10 minutes'
+    )
+    """,
+    """
+    DELETE FROM {s}.replaced
+    WHERE replaced_at < now() - interval '10 minutes'
+    AND NOT EXISTS (SELECT 1 FROM {s}.chunks WHERE chunks.journal = replaced.journal)
+    """,
+)
+_BURY = """
+INSERT INTO {s}.deletions VALUES (%b, clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET deleted_at = excluded.deleted_at
+"""
