@@ -40,7 +40,9 @@ T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two tries to go on after a connection was lost."""
-_IDLE_FACTOR = 4
+_STATEMENT_MORE = 1.0
+"""How many seconds longer a statement may take than a lock: else it can't be told which it was."""
+_IDLE = 4
 """How many deadlines a transaction may wait for its program before the database ends it."""
 
 
@@ -81,9 +83,8 @@ class Database:
         """What the pool's connections have; ours have it, and those of a given pool get it back."""
         self._guard = threading.Lock()
         self._of_thread = threading.local()
-        milliseconds = str(math.ceil(timeout_seconds * 1000))
-        idle = str(math.ceil(timeout_seconds * 1000 * _IDLE_FACTOR))
-        self.settings: Query = (_SETTINGS, (milliseconds, milliseconds, idle))
+        limits = (timeout_seconds, timeout_seconds + _STATEMENT_MORE, timeout_seconds * _IDLE)
+        self.settings: Query = (_SETTINGS, tuple(str(math.ceil(one * 1000)) for one in limits))
         """What the first statement of each transaction sets."""
 
     def close(self) -> None:

@@ -76,13 +76,21 @@ class PostgresReader(JournalReader):
     def _known(self, start: Position) -> tuple[list[Entry], Position] | None:
         """What can be told without asking, since nobody else writes, or wrote, meanwhile."""
         hold = self._hold
-        if start == ORIGIN or not hold.is_mine or self._journal not in {None, journal_of(start)}:
+        if not hold.is_mine:
             return None
-        if hold.known is not None and hold.known.end == start:
+        if hold.known is not None and hold.known.end == start and self._goes_with(start):
             return [], start
-        if (written := hold.written) is not None and written.start == start:
+        written = hold.written
+        if written is not None and written.start == start and self._goes_with(written.end):
             return list(self._lines_at(start.offset, written.lines)), written.end
         return None
+
+    def _goes_with(self, place: Position) -> bool:
+        """Whether a place, in the journal there is now, is one in the journal that is read."""
+        journal = journal_of(place)
+        if self._journal is None:
+            self._journal = journal
+        return self._journal == journal
 
     def _check(self, state: State, start: Position) -> None:
         """See that there is still the journal that `start` is a place in, and reaches that far."""
