@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.merging import merge_lines
+from langchain_nanomem.overtaking import repeated
 from langchain_nanomem.session import parse_timestamp, utc_now
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Applier:
         """Whether nothing of a session is to get into memory."""
         return self._sessions.is_off_the_record(key)
 
+    @repeated
     def commit(self, plan: Plan, kind: str, answer: Answer, spent: Spent) -> Record | None:
         """Put an answer into the journal, from where on it will be carried out.
 
@@ -152,6 +154,7 @@ class Applier:
             unfinished = records.unfinished
         return unfinished is None or self.apply(conversation, unfinished, strict=strict)
 
+    @repeated
     def count_failure(self, conversation: Conversation, error: Exception, spent: Spent) -> int:
         """Note that a consolidation failed, and return how many in a row now have.
 
@@ -175,6 +178,7 @@ class Applier:
         logger.warning("session %r: consolidation failed (%d in a row): %s", key, count, shown)
         return count
 
+    @repeated
     def _move_pointer(self, conversation: Conversation, record: Record) -> None:
         with self._sessions.writing(conversation.key) as records:
             pending = records.unfinished

@@ -25,6 +25,7 @@ from langchain_nanomem.checkpoint_record import written
 from langchain_nanomem.delta_history import delta_history
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
+from langchain_nanomem.overtaking import repeated
 from langchain_nanomem.removal import RemovingSaver, run_mark
 from langchain_nanomem.scopes import asks_off_the_record
 from langchain_nanomem.session import utc_now
@@ -178,6 +179,7 @@ class NanomemSaver(RemovingSaver):
     # --- writing ---
 
     @override
+    @repeated
     def put(
         self,
         config: RunnableConfig,
@@ -235,6 +237,7 @@ class NanomemSaver(RemovingSaver):
         return config_of(key, namespace, checkpoint["id"])
 
     @override
+    @repeated
     def put_writes(
         self,
         config: RunnableConfig,

@@ -12,15 +12,11 @@ from langchain_nanomem.codec import encode, stamped
 from langchain_nanomem.collector import paused
 from langchain_nanomem.element_writer import ElementWriter
 from langchain_nanomem.elements import Elements
-from langchain_nanomem.errors import (
-    DatabaseError,
-    NanomemError,
-    ScopeError,
-    SessionNotFoundError,
-)
+from langchain_nanomem.errors import DatabaseError, ScopeError, SessionNotFoundError
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import ArchivedSession, Journal, Record, ReplacedError
 from langchain_nanomem.numbering import digest
+from langchain_nanomem.overtaking import OvertakenError, repeated
 from langchain_nanomem.records import SessionRecords
 from langchain_nanomem.records_index import dump_index, restore_index
 from langchain_nanomem.redacted_records import redacted_record
@@ -124,6 +120,7 @@ class SessionManager:
             self._recent[key] = (records, session)
             return session
 
+    @repeated
     def save(self, session: Session) -> None:
         """Append what is new in `session`: messages, pointer, metadata.
 
@@ -236,7 +233,10 @@ class SessionManager:
     def _gone(self, key: str, remove: Callable[[], bool]) -> bool:
         """Have a session deleted, and who holds an object of it know that."""
         with self.journal.lock(key), self._guard:
-            is_gone = remove()
+            try:
+                is_gone = remove()
+            except ReplacedError as error:
+                raise OvertakenError(key) from error
             session = self._live.get(key)
             self.invalidate(key)
             if is_gone and session is not None:
@@ -328,6 +328,7 @@ class SessionManager:
         """The metadata record that says what holds now."""
         return metadata_record(records, utc_now())
 
+    @repeated
     def append_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append LangChain messages to a session that is no graph's thread, in one write.
 
@@ -345,6 +346,7 @@ class SessionManager:
                 lines = self._message_lines(records, fresh)
                 self.commit(records, [*lines, metadata_record(records, utc_now())])
 
+    @repeated
     def record_messages(self, key: str, messages: Sequence[BaseMessage]) -> None:
         """Append those of a graph's messages that the journal has not; others stay as they are."""
         with self.writing(key) as records:
@@ -354,6 +356,7 @@ class SessionManager:
                 self.commit(records, writer.new)
                 writer.written()
 
+    @repeated
     def note_trimmed(self, key: str, message_ids: Sequence[str]) -> None:
         """Note that these messages leave a graph's state, and stay in the session."""
         with self.writing(key) as records:
@@ -361,6 +364,7 @@ class SessionManager:
             if new:
                 self.commit(records, [{"_type": "trimmed", "ids": new}])
 
+    @repeated
     def bind_scope(self, key: str, scope: tuple[str, ...]) -> None:
         """Bind the session to whose memory it uses, at its first use and for good.
 
@@ -382,6 +386,7 @@ class SessionManager:
                 "thread_id or session_id: a session is never shared between scopes."
             )
 
+    @repeated
     def keep_off_the_record(self, key: str) -> None:
         """Have nothing of a session get into memory, log and search, from now on and for good.
 
@@ -407,6 +412,7 @@ class SessionManager:
         if session._origin is not None:
             session._origin = session._origin._replace(pointer=session.last_consolidated)
 
+    @repeated
     def erase(self, key: str) -> None:
         """Empty the session on disk: messages, checkpoints and all; who it belongs to stays."""
         with self.writing(key) as records:
@@ -528,16 +534,12 @@ def _forgotten_on_failure(records: SessionRecords) -> Iterator[None]:
         yield
     except ReplacedError as error:
         records.reset()
-        raise NanomemError(_OVERTAKEN.format(key=records.key)) from error
+        raise OvertakenError(records.key) from error
     except DatabaseError:
         records.reset()
         raise
 
 
-_OVERTAKEN = (
-    "session {key!r} was written to by another program meanwhile. This was not written; do it "
-    "again: then it builds upon what is there now."
-)
 _BELONGS_TO_GRAPH = (
     "session {key!r} is a graph's thread: its messages are those of the graph's state. "
     "Change them with graph.update_state(config, {{'messages': [...]}}). Nothing was written."

@@ -42,8 +42,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two tries to go on after a connection was lost."""
 _STATEMENT_MORE = 1.0
 """How many seconds longer a statement may take than a lock: else it can't be told which it was."""
-_IDLE = 4
-"""How many deadlines a transaction may wait for its program before the database ends it."""
+_IDLE = 0.5
+"""For what part of a deadline a transaction may wait for its program: where that has vanished with
+its machine, those who wait for the lock get it before their own deadline."""
 
 
 class Database:

@@ -195,7 +195,7 @@ class Hold:
         old = self._tables.clear(self._key) if erase else self._tables.replace(self._key)
         note = [self._tables.bury(self._key)] if erase else []
         end = position(journal, sum(map(len, lines)))
-        self._replace([*old, *note, *new], end)
+        self._replace([*old, *note, *new], self._seen, end)
         return end
 
     def delete(self) -> bool:
@@ -207,12 +207,11 @@ class Hold:
         if state.journal is None:
             return False
         end = State(None, 0, None).end
-        self._replace([*self._tables.clear(self._key), self._tables.bury(self._key)], end)
+        self._replace([*self._tables.clear(self._key), self._tables.bury(self._key)], seen, end)
         return True
 
-    def _replace(self, queries: Sequence[Query], end: Position) -> None:
+    def _replace(self, queries: Sequence[Query], seen: Position | None, end: Position) -> None:
         """Do what leaves the journal with this end; doing it once more does no harm."""
-        seen = self._seen
         try:
             self._database.persist(lambda: self._replace_once(queries, seen, end))
         except DatabaseError as error:

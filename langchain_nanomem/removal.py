@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from langchain_nanomem.checkpoint_async import ThreadedSaver
 from langchain_nanomem.elements import Elements
-from langchain_nanomem.journal import ReplacedError
+from langchain_nanomem.overtaking import OvertakenError, repeated
 from langchain_nanomem.pruning import Kept, kept_records
 
 if TYPE_CHECKING:
@@ -64,15 +64,20 @@ class RemovingSaver(ThreadedSaver):
             raise TypeError("run_ids must be a sequence of run ids, not one string")
         runs = frozenset(map(run_mark, run_ids))
         for info in self.sessions.journal.list() if runs else ():
-            with self.sessions.writing(info.key) as records:
-                kept = {p for p in all_places(records) if self._run_at(records, p) not in runs}
-                self._keep(records, Kept(kept, kept | early_writes(records), runs))
+            self._delete_runs(info.key, runs)
+
+    @repeated
+    def _delete_runs(self, key: str, runs: frozenset[str]) -> None:
+        with self.sessions.writing(key) as records:
+            kept = {p for p in all_places(records) if self._run_at(records, p) not in runs}
+            self._keep(records, Kept(kept, kept | early_writes(records), runs))
 
     def _run_at(self, records: SessionRecords, place: Place) -> str | None:
         run = self._metadata(records, place).get("run_id")
         return run_mark(run) if isinstance(run, str) else None
 
     @override
+    @repeated
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread whole, as it is at one moment; each goes on by itself.
 
@@ -147,6 +152,7 @@ class RemovingSaver(ThreadedSaver):
     ) -> None:
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy, keep_last=keep_last)
 
+    @repeated
     def _keep_last(self, key: str, count: int) -> None:
         with self.sessions.writing(key) as records:
             kept = set(self._newest(records, count))
@@ -180,7 +186,7 @@ class RemovingSaver(ThreadedSaver):
         self._keep(records, Kept(all_places(records), set(records.written_at) - {late}))
         told = records.header.get("scope") or records.header.get("metadata")
         if not (told or records.elements or records.checkpoints or records.written_at):
-            with contextlib.suppress(ReplacedError):  # another has begun it anew meanwhile
+            with contextlib.suppress(OvertakenError):  # another has begun it anew meanwhile
                 self.sessions.delete(records.key)
 
     def _keep(self, records: SessionRecords, kept: Kept) -> None:

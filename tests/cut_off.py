@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from psycopg.conninfo import conninfo_to_dict
@@ -33,14 +34,24 @@ class Way:
         self.cuts = 0
         """How often it broke."""
         self._breaks: Callable[[bytes], bool] = lambda _: False
-        self._is_before = False
+        self._when = "after"
+        self._silent: set[socket.socket] = set()
+        """The clients that hear nothing any more."""
+        self._told: dict[socket.socket, bool] = {}
+        """Which servers may still say something."""
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def break_at(self, word: bytes, *, times: int = 1, before: bool = False) -> None:
-        """Break at this word: the server hears it, and its answer is lost; or it is lost itself."""
+    def break_at(self, word: bytes, *, times: int = 1, when: str = "after") -> None:
+        """Break when the program has said this word.
+
+        Args:
+            word: What it says.
+            times: How often to break.
+            when: "before" the server hears it, "while" it does it, or "after" it did it.
+        """
         left = iter(range(times))
-        self._is_before = before
+        self._when = when
         self._breaks = lambda said: word in said and next(left, None) is not None
 
     def break_all(self) -> None:
@@ -49,10 +60,16 @@ class Way:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
+    def refuse(self) -> None:
         """Take no more connections."""
-        self.break_all()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def close(self) -> None:
+        """Take no more connections, and break those there are."""
+        self.refuse()
+        self.break_all()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -62,27 +79,35 @@ class Way:
                 server.connect(self._server)
                 self._open += [client, server]
                 threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
-                threading.Thread(target=_pass, args=(server, client), daemon=True).start()
+                threading.Thread(target=self._to_client, args=(server, client), daemon=True).start()
 
     def _to_server(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError), client, server:
             while said := client.recv(65_536):
                 if self._breaks(said):
-                    self.cuts += 1
-                    client.shutdown(socket.SHUT_RDWR)
-                    if self._is_before:
-                        return
-                    server.sendall(said)
-                    server.shutdown(socket.SHUT_WR)
-                    while server.recv(65_536):  # until it has done it
-                        pass
+                    self._cut(client, server, said)
                     return
                 server.sendall(said)
 
+    def _cut(self, client: socket.socket, server: socket.socket, said: bytes) -> None:
+        if self._when == "before":
+            server.shutdown(socket.SHUT_RDWR)
+        else:
+            self._silent.add(client)
+            server.sendall(said)
+            server.shutdown(socket.SHUT_WR)
+        if self._when == "after":
+            while self._told.get(server, True):  # until it has done it, and gone
+                time.sleep(0.001)
+        self.cuts += 1
+        client.shutdown(socket.SHUT_RDWR)
 
-def _pass(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while said := source.recv(65_536):
-            target.sendall(said)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR)
+    def _to_client(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while told := server.recv(65_536):
+                if client not in self._silent:
+                    client.sendall(told)
+        self._told[server] = False
+        if client not in self._silent:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)

@@ -57,6 +57,7 @@ ORDER = [
     "element_writer",
     "session_sync",
     "turns",
+    "overtaking",
     "manager",
     "history_log",
     "history_files",
