@@ -366,7 +366,7 @@ def user(databases, schema):
     name = f"user_{schema}"
     databases.ask(f"CREATE ROLE {name} LOGIN PASSWORD '{SECRET}'")
     way = Way(databases.url)
-    yield name, way.url.replace("//postgres@", f"//{name}:{SECRET}@")
+    yield name, f"postgresql://{name}:{SECRET}@{way.url.rpartition('@')[2]}"
     way.close()
     databases.ask(f"DROP OWNED BY {name}")
     databases.ask(f"DROP ROLE {name}")

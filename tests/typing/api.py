@@ -14,6 +14,7 @@ from langchain_nanomem import (
     Nanomem,
     NanomemChatMessageHistory,
     NanomemSaver,
+    PostgresJournal,
     Session,
     SessionManager,
     aanswer_interrupted_calls,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 def sessions() -> None:
     """Sessions and their manager."""
+    with PostgresJournal("postgresql://localhost/bot", schema="bot") as journal:
+        assert_type(SessionManager(journal).get_or_create("cli:ada"), Session)
     manager = SessionManager("workspace")
     session = manager.get_or_create("cli:ada")
     assert_type(session, Session)

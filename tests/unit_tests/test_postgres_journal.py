@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -537,6 +538,40 @@ def test_another_default_isolation_does_no_harm(databases, schema, make):
             journal.append(KEY, said("a"))
             assert len(journal.list()) == 2
     assert contents(other.read(KEY)[0]) == ["a"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of threads: they are the pool's
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no forking here")
+def test_a_fork_shares_no_connection(journal):
+    """A process that was forked off opens connections of its own, and both go on."""
+    journal.append(KEY, [HEAD])
+    child = os.fork()
+    if not child:
+        try:
+            journal.append(KEY, said("child"))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    journal.append(KEY, said("parent"))
+    assert contents(journal.read(KEY)[0]) == ["child", "parent"]
+
+
+@pytest.mark.parametrize("missing", ["psycopg", "psycopg_pool"])
+def test_without_psycopg_the_error_names_the_extra(missing):
+    """All else works without it."""
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+import langchain_nanomem
+try:
+    langchain_nanomem.PostgresJournal
+except ImportError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "pip install 'langchain-nanomem[postgres]'" in told
 
 
 @pytest.mark.parametrize(
