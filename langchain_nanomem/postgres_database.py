@@ -42,9 +42,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two tries to go on after a connection was lost."""
 _STATEMENT_MORE = 1.0
 """How many seconds longer a statement may take than a lock: else it can't be told which it was."""
-_IDLE = 0.5
-"""For what part of a deadline a transaction may wait for its program: where that has vanished with
-its machine, those who wait for the lock get it before their own deadline."""
+_WHOLE = 2
+"""How many deadlines a transaction may take: then a program that was stopped has no lock more."""
+_HAS_TRANSACTION_TIMEOUT = 170_000
 
 
 class Database:
@@ -84,9 +84,14 @@ class Database:
         """What the pool's connections have; ours have it, and those of a given pool get it back."""
         self._guard = threading.Lock()
         self._of_thread = threading.local()
-        limits = (timeout_seconds, timeout_seconds + _STATEMENT_MORE, timeout_seconds * _IDLE)
-        self.settings: Query = (_SETTINGS, tuple(str(math.ceil(one * 1000)) for one in limits))
-        """What the first statement of each transaction sets."""
+        limits = (timeout_seconds, timeout_seconds + _STATEMENT_MORE, timeout_seconds * _WHOLE)
+        self._limits = tuple(str(math.ceil(one * 1000)) for one in limits)
+
+    def settings(self, connection: psycopg.Connection[Any]) -> Query:
+        """What is set in each transaction, for as long as it lasts."""
+        if connection.info.server_version < _HAS_TRANSACTION_TIMEOUT:
+            return _SETTINGS, self._limits[:2]
+        return _SETTINGS + _SETTING_MORE, self._limits
 
     def close(self) -> None:
         """Close the connections, unless they belong to a pool that was given."""
@@ -278,7 +283,7 @@ class Transaction:
         if self._connection is None:
             self._connection = self._database.take()
             self._database._opened.append(self)  # noqa: SLF001 - it is its own note of it
-            begin = (_BEGIN, _ISOLATION, self._database.settings)
+            begin = (_BEGIN, _ISOLATION, self._database.settings(self._connection))
         try:
             return _answers(self._connection, (*begin, *queries))[len(begin) :]
         except psycopg.Error as error:
@@ -342,6 +347,12 @@ _ISOLATION: Query = (b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRIT
 """Whatever the database's own default is: a statement behind a lock has to see what came before."""
 _SETTINGS = (
     b"SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true), "
-    b"set_config('idle_in_transaction_session_timeout', %s, true)"
+    b"set_config('tcp_keepalives_idle', '10', true), "
+    b"set_config('tcp_keepalives_interval', '5', true), "
+    b"set_config('tcp_keepalives_count', '3', true)"
 )
+"""With them a machine that vanished has lost its locks after half a minute."""
+_SETTING_MORE = b", set_config('transaction_timeout', %s, true)"
+"""idle_in_transaction_session_timeout never ends anything here: psycopg's pipelines end in a Flush,
+which stops that clock."""
 _LAZILY: Query = (b"SET LOCAL synchronous_commit = off", ())

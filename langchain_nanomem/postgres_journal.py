@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -194,12 +195,16 @@ class PostgresJournal(Journal):
         query = self._tables.index(key)
         hold = self._hold(key)
         rows = hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
-        return bytes(rows[0][0]) if rows else None
+        try:
+            return zlib.decompress(rows[0][0]) if rows else None
+        except zlib.error:
+            return None
 
     @override
     def keep_index(self, key: str, content: bytes) -> None:
         try:
-            self._hold(key).write(*self._tables.keep_index(key, content))
+            packed = zlib.compress(content, 1)  # each one leaves the last for VACUUM
+            self._hold(key).write(*self._tables.keep_index(key, packed))
         except DatabaseError as error:
             logger.debug("%s: the index of %r is not kept (%s)", self, key, error)
 

@@ -80,9 +80,11 @@ class Hold:
             yield
         finally:
             self._depth -= 1
-            if not self._depth:
-                self._leave()
-            self._thread.release()
+            try:
+                if not self._depth:
+                    self._leave()
+            finally:
+                self._thread.release()
 
     def _leave(self) -> None:
         transaction, self._transaction = self._transaction, None

@@ -92,7 +92,7 @@ class Schema:
     def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-            cursor.execute(*database.settings, prepare=False)
+            cursor.execute(*database.settings(connection), prepare=False)
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_number(""),))
             done = self._version(connection, database)
             try:

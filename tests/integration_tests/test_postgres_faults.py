@@ -288,6 +288,20 @@ def test_a_lock_that_another_thread_holds_is_waited_for_so_long(databases, schem
         assert "another thread holds it for longer than 0.3 s" in failed[0]
 
 
+def test_who_falls_silent_with_the_lock_loses_it(databases, schema, sound):
+    """A program that was stopped has the lock for two deadlines at most; awake, it is told."""
+    if databases.ask("SHOW server_version_num") < [("170000",)]:
+        pytest.skip("the server has no transaction_timeout")
+    sound.append(KEY, [HEAD])
+    with PostgresJournal(databases.url, schema=schema, timeout_seconds=0.4) as journal:
+        manager = SessionManager(journal)
+        with manager.writing(KEY) as records:
+            sound.append(KEY, said("other"))
+            with pytest.raises(NanomemError, match="meanwhile"):
+                manager.commit(records, said("mine"))
+    assert contents(sound.read(KEY)[0]) == ["other"]
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_a_pool_that_is_exhausted_says_so(databases, schema, given):
     """All connections are in use by other sessions: the error says how many, and what to do."""

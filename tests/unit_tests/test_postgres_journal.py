@@ -250,6 +250,7 @@ def test_what_is_erased_leaves_no_copy(journal, make, databases, schema, how):
         f"SELECT content FROM {schema}.chunks UNION ALL SELECT content FROM {schema}.indexes"
     )
     assert not [row for row in rows if b"secret" in bytes(row[0])]
+    assert databases.ask(f"SELECT content FROM {schema}.indexes") == []
     assert abs(journal.deleted_at(KEY) - datetime.now(UTC)) < timedelta(minutes=1)
     assert make().deleted_at(KEY) == journal.deleted_at(KEY)
     tombstones = databases.ask(f"SELECT encode(name, 'escape') FROM {schema}.deletions")
@@ -270,8 +271,8 @@ def test_what_was_replaced_is_cleared_away_later(journal, databases, schema):
     assert contents(journal.read(KEY)[0]) == ["new"]
 
 
-def test_an_index_goes_with_its_journal(journal):
-    """It is kept as it is, and forgotten where the journal is rewritten or deleted."""
+def test_an_index_goes_with_its_journal(journal, databases, schema):
+    """It is kept as it is, and forgotten where it is damaged, or the journal is rewritten."""
     assert journal.index(KEY) is None
     journal.keep_index(KEY, b"of nothing")
     assert journal.index(KEY) is None
@@ -281,6 +282,9 @@ def test_an_index_goes_with_its_journal(journal):
         journal.read(KEY)
         journal.keep_index(KEY, b"\0\xff")
     assert journal.index(KEY) == b"\0\xff"
+    databases.ask(f"UPDATE {schema}.indexes SET content = 'x'")
+    assert journal.index(KEY) is None
+    journal.keep_index(KEY, b"2")
     journal.rewrite(KEY, [HEAD, *said("x")])
     assert journal.index(KEY) is None
 
