@@ -71,8 +71,7 @@ class Ground:
             store.workspace,
             store.scope,
             store._sessions,  # noqa: SLF001 - those that were said
-            store.history_path,
-            store.history_entries,
+            store.backend.of(store.scope),
             weights=weights,
         )
 

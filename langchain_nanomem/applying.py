@@ -258,6 +258,6 @@ def _warn_of_marks(store: MemoryStore, text: str, shown: str) -> None:
         logger.warning(
             "%s: %d lines had something that must not be written, and were withheld or redacted; "
             "the version before is archived",
-            store.memory_path,
+            store.place,
             marked,
         )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.history_log import session_of
 from langchain_nanomem.samples import Samples
-from langchain_nanomem.scope_files import ScopeFiles, scope_files
 from langchain_nanomem.scope_names import scope_name
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
+    from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
     from langchain_nanomem.scopes import Scope
 
 logger = logging.getLogger(__name__)
@@ -39,32 +39,40 @@ class Erased:
     """The archived sessions that were removed."""
     files: list[Path] = field(default_factory=list)
     """The files of the memory that were removed: facts, versions, log."""
+    rows: int = 0
+    """The rows of the memory in a database that were removed: facts, versions, log entries."""
     log_entries: int = 0
     """The entries that were taken out of a log that stays."""
     unreadable: list[str] = field(default_factory=list)
     """Sessions, files of the archive and logs that can't be read, so that nobody can tell whose
     they are, or what is in them: they stay."""
-    remains: list[Path] = field(default_factory=list)
-    """Files in which something of it is found afterwards. Others may have said the same; in an
-    archive, which is compressed, nothing is looked for."""
+    remains: list[str] = field(default_factory=list)
+    """Places in which something of it is found afterwards: paths of files; or what it is in a
+    database, in words. Others may have said the same; in an archive, which is compressed, nothing
+    is looked for."""
     notes: list[str] = field(default_factory=list)
     """What could not be told apart, or looked for, and what else is to be known."""
 
     def __bool__(self) -> bool:
-        return bool(self.sessions or self.archived or self.files or self.log_entries)
+        memory = self.files or self.rows or self.log_entries
+        return bool(self.sessions or self.archived or memory)
 
     def __str__(self) -> str:
         removed = (
             f"Removed of {self.whose}: {len(self.sessions)} sessions, {len(self.archived)} "
-            f"archived ones, {len(self.files)} files of memory, {self.log_entries} log entries."
+            f"archived ones, {self._memory} of memory, {self.log_entries} log entries."
         )
         nothing = f"Nothing is known of {self.whose}: nothing was removed."
         lines = [removed if self else nothing, *self.notes]
         if self.unreadable:
             lines.append(f"Not readable, so nobody can tell whose: {', '.join(self.unreadable)}.")
         if self.remains:
-            lines.append(f"Still found in: {', '.join(map(str, self.remains))}.")
+            lines.append(f"Still found in: {', '.join(self.remains)}.")
         return "\n".join(lines)
+
+    @property
+    def _memory(self) -> str:
+        return f"{self.rows} rows" if self.rows else f"{len(self.files)} files"
 
 
 class _Found(NamedTuple):
@@ -109,7 +117,8 @@ def erase_scope(places: Sequence[SessionManager], store: MemoryStore, whose: str
     samples = _samples_of(found, done)
     samples.add_memory(store)
     logs = _Logs(_telling_of(found[0].keys, samples.entry_ids), done.unreadable)
-    own = ScopeFiles(store.workspace, "")  # where they logged before they were anybody's
+    own = store.backend.of(())  # where they logged before they were anybody's
+    done = replace(done, rows=store.backend.of(store.scope).rows())
     with contextlib.ExitStack() as steps:  # from the last one on, whatever one of them raises
         for one in found:
             steps.callback(one.forget)
@@ -118,10 +127,10 @@ def erase_scope(places: Sequence[SessionManager], store: MemoryStore, whose: str
         for one in found:
             steps.callback(one.delete)
     done.notes.extend(_notes_on_facts(logs.cleaned))
-    return _reported(done, found, logs, samples, store.workspace)
+    return _reported(done, found, logs, samples, store.backend)
 
 
-def erase_session(places: Sequence[SessionManager], workspace: Path, key: str) -> Erased:
+def erase_session(places: Sequence[SessionManager], backend: MemoryBackend, key: str) -> Erased:
     """Remove a session: its messages, checkpoints, archive, index, and its entries in the logs.
 
     All logs are looked through: whose the session was before nobody can tell where it is
@@ -129,7 +138,7 @@ def erase_session(places: Sequence[SessionManager], workspace: Path, key: str) -
 
     Args:
         places: The sessions: first those that the memory is of, then those that nobody keeps.
-        workspace: The directory of the memory.
+        backend: Where the memory is kept.
         key: The session.
 
     Raises:
@@ -142,13 +151,13 @@ def erase_session(places: Sequence[SessionManager], workspace: Path, key: str) -
     logs = _Logs(_telling_of([key], samples.entry_ids), done.unreadable)
     with contextlib.ExitStack() as steps:
         steps.callback(places[0].journal.forget, key)  # also where it was deleted before
-        steps.callback(lambda: logs.clean(scope_files(workspace)))
+        steps.callback(lambda: logs.clean(backend.all()))
         for one in found:
             steps.callback(one.delete)
     if found[0].keys and scope is None:
         done.notes.append("It was damaged, so that nobody can tell whose memory has facts from it.")
-    done.notes.extend(_notes(workspace, scope, logs))
-    return _reported(done, found, logs, samples, workspace)
+    done.notes.extend(_notes(backend, scope, logs))
+    return _reported(done, found, logs, samples, backend)
 
 
 class _Logs:
@@ -164,10 +173,10 @@ class _Logs:
         self._unreadable = unreadable
         self.entries: list[HistoryEntry] = []
         """What was taken out."""
-        self.cleaned: list[ScopeFiles] = []
+        self.cleaned: list[ScopeMemory] = []
         """Where it was taken out."""
 
-    def clean(self, scopes: Iterable[ScopeFiles]) -> None:
+    def clean(self, scopes: Iterable[ScopeMemory]) -> None:
         """Take them out of the logs of scopes.
 
         Raises:
@@ -177,12 +186,12 @@ class _Logs:
             for one in scopes:
                 steps.callback(self._clean, one)
 
-    def _clean(self, one: ScopeFiles) -> None:
+    def _clean(self, one: ScopeMemory) -> None:
         try:
-            is_in_it = one.history.matching(self._is_meant)
+            is_in_it = one.matching(self._is_meant)
         except OSError as error:
             logger.warning("nobody can tell what is in a log: %s", error)
-            self._unreadable.append(str(one.history.path))
+            self._unreadable.append(one.log_place)
             return
         if is_in_it:
             self.entries += one.forget(self._is_meant)
@@ -199,34 +208,34 @@ def _telling_of(keys: Collection[str], ids: Collection[str]) -> Callable[[Histor
     return is_meant
 
 
-def _notes(workspace: Path, scope: Scope | None, logs: _Logs) -> list[str]:
+def _notes(backend: MemoryBackend, scope: Scope | None, logs: _Logs) -> list[str]:
     """What is left to look for in the memory of a session, or in all where its scope is unknown."""
     cleaned = {one.name for one in logs.cleaned}
     if scope is None:
-        facts, entries = logs.cleaned, [*scope_files(workspace)]
+        facts, entries = logs.cleaned, [*backend.all()]
     else:
         names = cleaned | {scope_name(scope)}
-        facts = entries = [one for one in scope_files(workspace) if one.name in names]
+        facts = entries = [one for one in backend.all() if one.name in names]
     return [*_notes_on_facts(facts), *_notes_on_unnamed(entries)]
 
 
-def _notes_on_facts(scopes: Iterable[ScopeFiles]) -> list[str]:
+def _notes_on_facts(scopes: Iterable[ScopeMemory]) -> list[str]:
     return [
-        f"{one.memory.path} and its versions don't say which session a fact is from: look there "
+        f"{one.facts_place} and its versions don't say which session a fact is from: look there "
         "for what is to go, too."
         for one in scopes
         if one.has_facts()
     ]
 
 
-def _notes_on_unnamed(scopes: Iterable[ScopeFiles]) -> list[str]:
+def _notes_on_unnamed(scopes: Iterable[ScopeMemory]) -> list[str]:
     """Where entries are that name no session."""
     count, paths = 0, list[str]()
     for one in scopes:
         with contextlib.suppress(OSError):  # it is named as one that can't be read
-            if found := one.history.matching(lambda entry: not session_of(entry.source)):
+            if found := one.matching(lambda entry: not session_of(entry.source)):
                 count += len(found)
-                paths.append(str(one.history.path))
+                paths.append(one.log_place)
     more = f" and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
     where = ", ".join(paths[:_MOST_PATHS]) + more
     told = f"{count} log entries name no session; look there for what is to go, too: {where}."
@@ -241,11 +250,11 @@ def _samples_of(found: Iterable[_Found], done: Erased) -> Samples:
 
 
 def _reported(
-    done: Erased, found: Iterable[_Found], logs: _Logs, samples: Samples, workspace: Path
+    done: Erased, found: Iterable[_Found], logs: _Logs, samples: Samples, backend: MemoryBackend
 ) -> Erased:
     """The report, after a look at what is left."""
     samples.add_entries(logs.entries)
-    done.remains.extend(samples.found_in(workspace))
+    done.remains.extend(samples.found_in(backend))
     done.sessions.extend(dict.fromkeys(key for one in found for key in one.present))
     done.archived.extend(key for one in found for key in one.archived)
     return replace(done, log_entries=len(logs.entries))

@@ -19,8 +19,6 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _ROLLED = re.compile(r"HISTORY-(\d{4})\.md")
 _AS_IT_IS = "surrogateescape"
 """What is not UTF-8 becomes half characters, which are written as the bytes they were."""
-FileStates = tuple[tuple[str, int, int, int], ...]
-"""Name, inode, size and time of each file: what changes whenever one of them does."""
 
 
 class _Piece(NamedTuple):
@@ -79,13 +77,25 @@ class HistoryFiles:
         known = set(map(_identity, earlier))  # a crash may have left some in both
         return [*earlier, *(entry for entry in current if _identity(entry) not in known)]
 
+    def append(self, entry: HistoryEntry) -> None:
+        """Append an entry, once for its id.
+
+        Raises:
+            OSError: It could not be written; the file has its previous length.
+        """
+        with self._locked():
+            if self.rolled() and self.contains(entry.entry_id or ""):
+                return
+            files.make_directory(self.path.parent)
+            history_log.append_entry(self.path, entry)
+
     def contains(self, entry_id: str) -> bool:
         """Whether one of the files holds the entry of this id, whole."""
         paths = [self.path, *reversed(self.rolled())]
         return any(history_log.contains_id(read_or_empty(path), entry_id) for path in paths)
 
-    def states(self) -> FileStates:
-        """What changes whenever one of the files does."""
+    def states(self) -> tuple[tuple[str, int, int, int], ...]:
+        """What changes whenever one of the files does: name, inode, size and time of each."""
         found = []
         for path in self._paths():
             try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.answers import Answer, Prompt
     from langchain_nanomem.conversation import Conversation
-    from langchain_nanomem.memory_file import MemoryVersion
+    from langchain_nanomem.memory_versions import MemoryVersion
     from langchain_nanomem.meter import Around, PromptMeter
     from langchain_nanomem.model_calls import Call, Reply
     from langchain_nanomem.planning import Plan, Planner

@@ -7,62 +7,32 @@ whatever crashes in between, that can be told exactly.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from langchain_nanomem import files
 from langchain_nanomem.history_log import decode
+from langchain_nanomem.memory_versions import (
+    ArchivedVersion,
+    MemoryVersion,
+    beyond_limits,
+    version_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _ARCHIVED_NAME = re.compile(
     r"MEMORY-(?P<time>[0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(?P<version>[0-9a-f]{32})"
     r"(?:-(?P<change>.+))?\.md"
 )
 _TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
-_MAX_CHANGE_LENGTH = 100
-_UNFINISHED_AT_MOST = timedelta(days=1)
-"""What a crash left unfinished is finished at the session's next turn; so long it is waited for."""
 _NOT_UTF8 = (
     "Save the file as UTF-8, or bring an earlier version back with restore_long_term, which "
     "keeps the damaged one in the archive."
 )
-
-
-@dataclass(frozen=True)
-class MemoryVersion:
-    """MEMORY.md as it was at one moment."""
-
-    text: str
-    """The whole text; empty for a missing file."""
-    version: str
-    """A hash of the content: equal for equal content, empty for a missing file."""
-
-
-@dataclass(frozen=True)
-class ArchivedVersion:
-    """An earlier MEMORY.md, kept when it was replaced."""
-
-    version: str
-    """The hash of its content, as in `MemoryVersion`."""
-    archived_at: datetime
-    """When it was replaced (aware, UTC)."""
-    path: Path
-    """Where it is kept."""
-    change_id: str | None
-    """What it was replaced by, as given to `MemoryStore.replace_long_term`. A very long id is
-    cut here and ends in a hash."""
-
-    def read_text(self) -> str:
-        """The whole text, read from the disk.
-
-        Raises:
-            CorruptRecordError: It was archived as it was, and that is not UTF-8.
-            OSError: It can't be read.
-        """
-        return decode(self.path, files.read_bytes(self.path), "Open it with another encoding.")
 
 
 class MemoryFile:
@@ -109,15 +79,7 @@ class MemoryFile:
 
     def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
         """Remove archived versions; see `MemoryStore.prune_versions`."""
-        versions = self.versions()
-        beyond = versions if keep is None else versions[:keep]
-        certain = datetime.now(UTC) - _UNFINISHED_AT_MOST
-        goes = [
-            version
-            for version in versions
-            if version not in beyond or (older_than and version.archived_at < older_than)
-            if version.change_id is None or version.archived_at < certain
-        ]
+        goes = beyond_limits(self.versions(), keep, older_than)
         for version in goes:
             version.path.unlink(missing_ok=True)
         return goes
@@ -156,7 +118,7 @@ class MemoryFile:
             return None
         change_id = None if match["change"] is None else unquote(match["change"])
         path = self.archive_path / match[0]
-        return ArchivedVersion(match["version"], archived_at, path, change_id)
+        return ArchivedVersion(match["version"], archived_at, str(path), change_id)
 
     def _archived_by(self, change: str) -> list[Path]:
         def is_its(path: Path) -> bool:
@@ -173,23 +135,6 @@ class MemoryFile:
         return self.archive_path / f"MEMORY-{'-'.join([*parts, *([change] if change else [])])}.md"
 
 
-def version_of(content: bytes | None) -> str:
-    """The version of a file with this content; "" for a missing file."""
-    return "" if content is None else hashlib.sha256(content).hexdigest()[:32]
-
-
-def change_stem(change_id: str) -> str:
-    """What stands for a change in file names. A long id is cut and ends in a hash of the whole.
-
-    Raises:
-        ValueError: It is empty, no string or not Unicode.
-    """
-    stem = files.file_stem(change_id)
-    if len(stem) > _MAX_CHANGE_LENGTH:
-        stem = f"{stem[:50]}~{hashlib.sha256(change_id.encode()).hexdigest()[:40]}"
-    return stem
-
-
 def _withdraw(staged: Path, kept: Path) -> bool:
     """Take a replacement back that was not committed; False when it was.
 
@@ -202,4 +147,4 @@ def _withdraw(staged: Path, kept: Path) -> bool:
     return True
 
 
-__all__ = ["ArchivedVersion", "MemoryFile", "MemoryVersion", "change_stem", "version_of"]
+__all__ = ["MemoryFile"]

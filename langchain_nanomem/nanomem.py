@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import WeakValueDictionary
 
@@ -186,7 +185,7 @@ class Nanomem:
         if len(given) != 1:
             raise ValueError("give one of user_id, session_id and scope")
         if session_id is not None:
-            return erase_session(self._places(), Path(self._workspace), session_id)
+            return erase_session(self._places(), self.memory.backend, session_id)
         whose = f"scope {scope!r}" if user_id is None else f"user {user_id!r}"
         if scope is None:
             config: Any = {"configurable": {"user_id": user_id}}
@@ -220,7 +219,7 @@ class Nanomem:
         Raises:
             OSError: The sessions can't be listed.
         """
-        return apply_retention(rule, self._remembered, Path(self._workspace), now)
+        return apply_retention(rule, self._remembered, self.memory.backend, now)
 
     @property
     def memory(self) -> MemoryStore:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
     from langchain_nanomem.conversation import Conversation
-    from langchain_nanomem.memory_file import MemoryVersion
+    from langchain_nanomem.memory_versions import MemoryVersion
     from langchain_nanomem.model_calls import Call, Reply
     from langchain_nanomem.tokens import TokenCounter
 

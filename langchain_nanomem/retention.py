@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path  # noqa: TC003 - the annotations of a public dataclass can be resolved
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_nanomem.errors import NanomemError
-from langchain_nanomem.scope_files import ScopeFiles, scope_files
 from langchain_nanomem.session import utc_now
 
 if TYPE_CHECKING:
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.journal import JournalInfo
     from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class Retention:
     """Archived sessions are deleted so long after they were archived."""
     history_years: int | None = None
     """Log entries of this year and so many before it stay in HISTORY.md; earlier ones are moved
-    to a file for each year, where they are searched as before."""
+    to a file for each year, where they are searched as before. A database has no need of it."""
     max_versions: int | None = None
     """So many archived versions of each MEMORY.md stay at most."""
     max_version_age: timedelta | None = None
@@ -76,13 +75,13 @@ class Retained:
     """Log entries that were moved to files of earlier years."""
     removed_versions: int = 0
     """Archived versions of MEMORY.md that were removed."""
-    skipped_memories: list[Path] = field(default_factory=list)
-    """The directories of memories of which the log could not be read or written, or a version
-    not be removed."""
+    skipped_memories: list[str] = field(default_factory=list)
+    """The memories of which the log could not be read or written, or a version not be removed: of
+    files their directories."""
 
 
 def apply_retention(
-    rule: Retention, sessions: SessionManager, workspace: Path, now: datetime | None = None
+    rule: Retention, sessions: SessionManager, backend: MemoryBackend, now: datetime | None = None
 ) -> Retained:
     """Do what a retention asks for; see `Nanomem.apply_retention`."""
     now = now or utc_now()
@@ -91,33 +90,33 @@ def apply_retention(
         _remove(rule, sessions, info, done)
     _clear_archive(rule, sessions, now, done)
     rolled, removed = 0, 0
-    for one in scope_files(workspace):
-        rolled += _tried(done, one, lambda files: _roll(rule, files, now))
-        removed += _tried(done, one, lambda files: _prune(rule, files, now))
+    for one in backend.all():
+        rolled += _tried(done, one, lambda memory: _roll(rule, memory, now))
+        removed += _tried(done, one, lambda memory: _prune(rule, memory, now))
     return replace(done, rolled_entries=rolled, removed_versions=removed)
 
 
-def _tried(done: Retained, files: ScopeFiles, work: Callable[[ScopeFiles], int]) -> int:
+def _tried(done: Retained, memory: ScopeMemory, work: Callable[[ScopeMemory], int]) -> int:
     """What the work gives; 0 where it fails, which is noted and keeps nothing else."""
     try:
-        return work(files)
+        return work(memory)
     except (NanomemError, OSError) as error:
-        logger.warning("%s: the memory is kept as it is: %s", files.directory, error)
-        if files.directory not in done.skipped_memories:
-            done.skipped_memories.append(files.directory)
+        logger.warning("%s: the memory is kept as it is: %s", memory.place, error)
+        if memory.place not in done.skipped_memories:
+            done.skipped_memories.append(memory.place)
         return 0
 
 
-def _roll(rule: Retention, files: ScopeFiles, now: datetime) -> int:
+def _roll(rule: Retention, memory: ScopeMemory, now: datetime) -> int:
     years = rule.history_years
-    return 0 if years is None else files.history.roll(now.year - years)
+    return 0 if years is None else memory.roll(now.year - years)
 
 
-def _prune(rule: Retention, files: ScopeFiles, now: datetime) -> int:
+def _prune(rule: Retention, memory: ScopeMemory, now: datetime) -> int:
     older = None if rule.max_version_age is None else now - rule.max_version_age
     if older is None and rule.max_versions is None:
         return 0
-    return len(files.prune(rule.max_versions, older))
+    return len(memory.prune(rule.max_versions, older))
 
 
 def _due(rule: Retention, sessions: SessionManager, now: datetime) -> list[JournalInfo]:

@@ -13,7 +13,7 @@ from langgraph.config import get_stream_writer
 from langchain_nanomem.answers import Answer
 from langchain_nanomem.conversation import Conversation, of_session
 from langchain_nanomem.errors import ConsolidationError, NanomemError, ScopeError
-from langchain_nanomem.memory_file import MemoryVersion
+from langchain_nanomem.memory_versions import MemoryVersion
 from langchain_nanomem.merging import merge_lines
 from langchain_nanomem.model_calls import Spent
 from langchain_nanomem.session import Session

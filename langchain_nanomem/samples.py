@@ -14,11 +14,11 @@ from langchain_nanomem.rendering import render_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
+    from langchain_nanomem.memory_backend import MemoryBackend
     from langchain_nanomem.records import SessionRecords
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ class Samples:
 
     def add_memory(self, store: MemoryStore) -> None:
         """Take lines of a memory and its log."""
-        with self._noting(f"the memory in {store.memory_path.parent}"):
+        with self._noting(f"the memory in {store.place}"):
             self._add(store.read_long_term())
-        with self._noting(f"the log in {store.memory_path.parent}"):
+        with self._noting(f"the log in {store.place}"):
             self.add_entries(store.history_entries())
 
     def add_entries(self, entries: Iterable[HistoryEntry]) -> None:
@@ -84,18 +84,11 @@ class Samples:
         lines = (line.strip() for line in text.splitlines())
         self._texts.update(line for line in lines if len(line) >= _LEAST_CHARACTERS)
 
-    def found_in(self, workspace: Path) -> list[Path]:
-        """The files of a workspace that hold one of the texts; what can't be read is noted."""
+    def found_in(self, backend: MemoryBackend) -> list[str]:
+        """The places that hold one of the texts; what can't be read is noted."""
         chosen = sorted(self._texts, key=len, reverse=True)[:_MOST_SAMPLES]
         samples = {form for text in chosen for form in _forms(text)}
-        found = []
-        for path in sorted(workspace.rglob("*")) if samples else ():
-            if path.is_file() and not path.is_symlink():
-                with self._noting(str(path)):
-                    content = path.read_bytes()
-                    if any(sample in content for sample in samples):
-                        found.append(path)
-        return found
+        return backend.holding(samples, self._noting) if samples else []
 
 
 def _forms(text: str) -> set[bytes]:

@@ -1,6 +1,7 @@
-"""The files of a scope's memory. The name of their directory is enough to find them.
+"""Memories in the directory of a workspace: MEMORY.md, HISTORY.md and what belongs to them.
 
-From a directory whose name is cut nobody can tell the scope, and nobody needs to.
+The name of a scope's directory is enough to find them. From one whose name is cut nobody can
+tell the scope, and nobody needs to.
 """
 
 from __future__ import annotations
@@ -8,21 +9,29 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from langchain_nanomem.errors import NanomemError
+from typing_extensions import override
+
+from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.files import LockDirectory
 from langchain_nanomem.history_files import HistoryFiles
+from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 from langchain_nanomem.memory_file import MemoryFile
-from langchain_nanomem.scope_names import scope_names
+from langchain_nanomem.scope_names import scope_name, scope_names
+from langchain_nanomem.search_index import SearchIndex
 from langchain_nanomem.search_places import forget_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
     from langchain_nanomem.history_log import HistoryEntry
-    from langchain_nanomem.memory_file import ArchivedVersion
+    from langchain_nanomem.manager import SessionManager
+    from langchain_nanomem.memory_backend import Noting
+    from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
+    from langchain_nanomem.redaction import Redaction
+    from langchain_nanomem.search_sources import LogStates
 
 _OWN_FILES = (
     *("MEMORY.md", "HISTORY.md", "HISTORY-[0-9]*.md", ".MEMORY.md.*", ".HISTORY*"),
@@ -31,7 +40,7 @@ _OWN_FILES = (
 """What is written into the directory of a scope, and nothing else that lies there."""
 
 
-class ScopeFiles:
+class ScopeFiles(ScopeMemory):
     """MEMORY.md, HISTORY.md and what belongs to them, of one scope.
 
     Args:
@@ -43,10 +52,6 @@ class ScopeFiles:
     """Where they are."""
     lock_stem: str
     """The name of the lock, which is no session's."""
-    memory: MemoryFile
-    """MEMORY.md and its earlier versions. Whoever writes holds the lock."""
-    history: HistoryFiles
-    """The log, which takes the lock by itself."""
 
     def __init__(self, workspace: Path, name: str) -> None:
         self.name = name
@@ -54,53 +59,114 @@ class ScopeFiles:
         self.directory = workspace / "memory"
         if name:
             self.directory = self.directory / "scopes" / name
-        self.memory = MemoryFile(self.directory / "MEMORY.md")
-        self.history = HistoryFiles(self.directory / "HISTORY.md", self.locked)
+        self._memory = MemoryFile(self.directory / "MEMORY.md")
+        self.history = HistoryFiles(self.directory / "HISTORY.md", self._locked)
+        self.place = str(self.directory)
+        self.facts_place, self.log_place = str(self._memory.path), str(self.history.path)
         self._locks = LockDirectory(workspace / ".locks")
         self.lock_stem = f"+memory+{name}" if name else "+memory"  # no file stem has a plus
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the lock of the scope."""
+    @property
+    @override
+    def memory_path(self) -> Path:
+        return self._memory.path
+
+    @property
+    @override
+    def history_path(self) -> Path:
+        return self.history.path
+
+    def _locked(self) -> AbstractContextManager[None]:
         return self._locks.hold(self.lock_stem)
 
+    # --- facts ---
+
+    @override
+    def current(self) -> MemoryVersion:
+        return self._memory.current()
+
+    @override
+    def put(self, content: bytes) -> None:
+        with self._locked():
+            while (base := self._memory.content()) != content:  # a person may save meanwhile
+                if self._memory.replace(content, base):
+                    return
+
+    @override
+    def replace(self, content: bytes, expected_version: str, change: str | None) -> bool:
+        with self._locked():
+            current = self._memory.current()
+            if change and self._memory.is_made(change):
+                return True
+            if current.version != expected_version:
+                return False
+            base = current.text.encode() if current.version else None
+            if not change and base == content:
+                return True
+            return self._memory.replace(content, base, change)
+
+    @override
+    def is_made(self, change: str) -> bool:
+        if not self._memory.is_made(change):
+            return False
+        with self._locked():  # it may have been about to be taken back
+            return self._memory.is_made(change)
+
+    @override
+    def versions(self) -> list[ArchivedVersion]:
+        return self._memory.versions()
+
+    @override
     def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
-        """Remove archived versions; see `MemoryStore.prune_versions`."""
-        with self.locked():
-            return self.memory.prune(keep, older_than)
+        with self._locked():
+            return self._memory.prune(keep, older_than)
 
+    # --- the log ---
+
+    @override
+    def append(self, entry: HistoryEntry) -> None:
+        self.history.append(entry)
+
+    @override
+    def contains(self, entry_id: str) -> bool:
+        return self.history.contains(entry_id)
+
+    @override
+    def entries(self) -> list[HistoryEntry]:
+        return self.history.entries()
+
+    @override
+    def matching(self, is_meant: Callable[[HistoryEntry], bool]) -> list[HistoryEntry]:
+        return self.history.matching(is_meant)
+
+    @override
     def forget(self, is_meant: Callable[[HistoryEntry], bool]) -> list[HistoryEntry]:
-        """Take entries out of the log and out of the search index, and give them.
-
-        Raises:
-            OSError: A file could not be read or written.
-        """
         removed = self.history.without(is_meant)
         if removed:
             forget_log(self._workspace, self.name)
         return removed
 
-    def has_facts(self) -> bool:
-        """Whether there may be anything in MEMORY.md, or was."""
-        try:
-            return bool(self.memory.current().text.strip() or self.memory.versions())
-        except (NanomemError, OSError):  # whatever is in it, nobody has looked
-            return True
+    @override
+    def log_states(self) -> LogStates:
+        return self.history.states()
 
+    @override
+    def roll(self, before_year: int) -> int:
+        return self.history.roll(before_year)
+
+    # --- all of it ---
+
+    @override
     def erase(self) -> list[Path]:
-        """Remove the files and their directory, and give those that were there.
-
-        Raises:
-            OSError: One could not be removed; the others were.
-        """
-        with self.locked(), contextlib.ExitStack() as steps:  # from the last one on
+        with self._locked(), contextlib.ExitStack() as steps:  # from the last one on
             steps.callback(self._remove_directories)
             found = [path for path in self._own() if path.is_file() or path.is_symlink()]
             for path in reversed(found):
                 steps.callback(path.unlink)
         return found
 
-    def remove_lock(self) -> None:
-        """Remove the file of the lock, whose name says whose it is."""
+    @override
+    def forget_name(self) -> None:
         self._locks.remove(self.lock_stem)
 
     def _remove_directories(self) -> None:
@@ -112,7 +178,52 @@ class ScopeFiles:
         return [path for form in _OWN_FILES for path in sorted(self.directory.glob(form))]
 
 
-def scope_files(workspace: Path) -> Iterator[ScopeFiles]:
-    """The files of all memories of a workspace, first of its own."""
-    for name in scope_names(workspace):
-        yield ScopeFiles(workspace, name)
+class DirectoryBackend(MemoryBackend):
+    """The memories in a directory.
+
+    Args:
+        workspace: The directory.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def __repr__(self) -> str:
+        return f"DirectoryBackend({str(self._workspace)!r})"
+
+    @property
+    @override
+    def workspace(self) -> Path:
+        return self._workspace
+
+    @property
+    @override
+    def journal(self) -> FileJournal:
+        return FileJournal(self._workspace)
+
+    @override
+    def of(self, scope: tuple[str, ...]) -> ScopeFiles:
+        return ScopeFiles(self._workspace, scope_name(scope))
+
+    @override
+    def all(self) -> Iterator[ScopeFiles]:
+        for name in scope_names(self._workspace):
+            yield ScopeFiles(self._workspace, name)
+
+    @override
+    def index(
+        self, scope: tuple[str, ...], sessions: SessionManager, redaction: Redaction | None
+    ) -> SearchIndex:
+        log = self.of(scope)
+        return SearchIndex(self._workspace, scope, sessions, log, redaction=redaction)
+
+    @override
+    def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:
+        found = []
+        for path in sorted(self._workspace.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                with noting(str(path)):
+                    content = path.read_bytes()
+                    if any(sample in content for sample in samples):
+                        found.append(str(path))
+        return found

@@ -24,7 +24,7 @@ from langchain_nanomem.search_ranking import (
     rank_messages,
 )
 from langchain_nanomem.search_scopes import SessionScopes
-from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, SessionText
+from langchain_nanomem.search_sources import Cleaner, HistoryText, Last, Log, LogStates, SessionText
 from langchain_nanomem.search_vectors import Near, Vectors
 from langchain_nanomem.search_weights import WEIGHTS
 from langchain_nanomem.session_archive import is_archived
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from langchain_nanomem.history_files import FileStates, HistoryFiles
     from langchain_nanomem.journal import JournalState
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.records import SessionRecords
@@ -96,7 +95,7 @@ class SearchIndex:
     or damaged, it is built anew.
 
     Args:
-        workspace: The directory of the memory.
+        workspace: The directory of the memory; None: it is kept in memory alone.
         scope: Whose memory is searched; nothing of another scope is in the index.
         sessions: The sessions.
         history: The event log.
@@ -106,10 +105,10 @@ class SearchIndex:
 
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
-        workspace: Path,
+        workspace: Path | None,
         scope: tuple[str, ...],
         sessions: SessionManager,
-        history: HistoryFiles,
+        history: Log,
         *,
         redaction: Redaction | None = None,
         weights: Weights = WEIGHTS,
@@ -118,8 +117,8 @@ class SearchIndex:
         self._sessions = sessions
         self._history = history
         self._cleaner = Cleaner(redaction)
-        self._file = on_disk.SearchFile(search_path(workspace, scope))
-        self._scopes = SessionScopes(sessions_path(workspace), sessions)
+        self._file = on_disk.SearchFile(workspace and search_path(workspace, scope))
+        self._scopes = SessionScopes(workspace and sessions_path(workspace), sessions)
         self._guard = threading.RLock()
         self._weights = weights
         self._passages = Passages(weights)
@@ -341,7 +340,7 @@ class SearchIndex:
             state = self._told(bound.state)
             if name not in known or known[name].version != state:
                 self._read_session(name, bound.key, state)
-        state = self._told(self._history.states())
+        state = self._told(self._history.log_states())
         if state != (known[LOG].version if LOG in known else ""):
             self._bring_in(
                 LOG, "", state, lambda: HistoryText(self._history.entries(), self._cleaner)
@@ -393,7 +392,7 @@ class SearchIndex:
             return journal.archive is None or name not in journal.archive.states()
         return journal.key_of(name) is None
 
-    def _told(self, state: JournalState | FileStates) -> str:
+    def _told(self, state: JournalState | LogStates) -> str:
         """What a source is known by as long as neither it nor the redaction changes."""
         return repr((*state, self._cleaner.mark)) if state else ""
 

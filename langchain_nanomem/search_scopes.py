@@ -26,11 +26,11 @@ class SessionScopes:
     """The scopes of all sessions of a workspace.
 
     Args:
-        path: Where they are kept.
+        path: Where they are kept; None: in memory alone.
         sessions: The sessions.
     """
 
-    def __init__(self, path: Path, sessions: SessionManager) -> None:
+    def __init__(self, path: Path | None, sessions: SessionManager) -> None:
         self._file = SearchFile(path)
         self._sessions = sessions
         self._known: dict[str, Bound] = {}

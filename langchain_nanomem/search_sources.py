@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from langchain_nanomem.codec import decode
 from langchain_nanomem.rendering import render_words, speaker_of, valid_unicode
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.redaction import Redaction
 
 SEARCH_TOOL = "search_memory"
+LogStates = tuple[Any, ...]
 _PAUSE_SECONDS = 3 * 60 * 60
 """After so long a pause another episode begins."""
 _MOST_MESSAGES = 60
@@ -38,6 +39,16 @@ class Last(NamedTuple):
     place: int = -1
     episode: int = 0
     at: float | None = None
+
+
+class Log(Protocol):
+    """An event log, to be read."""
+
+    def entries(self) -> list[HistoryEntry]:
+        """All entries, oldest first."""
+
+    def log_states(self) -> LogStates:
+        """What changes whenever the log does; it is false for an empty one."""
 
 
 class Cleaner:

@@ -340,7 +340,7 @@ def test_what_is_logged_leaves_the_index_too(tmp_path):
     store.write_long_term(f"- {telling('ada', 'news')}")
     assert len(store.search_history("garden")) == 2
     report = memory.erase(session_id="s")
-    assert report.remains == [store.memory_path]
+    assert report.remains == [str(store.memory_path)]
     assert [hit.session_id for hit in store.search_history("garden")] == ["t"]
 
 
@@ -422,7 +422,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(tmp_path, monkeypatch):
 
 def test_a_report_tells_all_that_it_knows():
     """What is unreadable, what remains, and the notes: also where nothing was removed."""
-    report = Erased("user 'x'", unreadable=["bad"], remains=[Path("left.md")], notes=["Note."])
+    report = Erased("user 'x'", unreadable=["bad"], remains=["left.md"], notes=["Note."])
     told = str(report)
     assert not report
     assert told.startswith("Nothing is known of user 'x'")
@@ -446,7 +446,7 @@ def test_what_remains_is_found_in_whatever_form(tmp_path, text):
         (tmp_path / f"{name}.txt").write_text(form)
     memory.history("s").add_messages([HumanMessage(text)])
     report = memory.erase(session_id="s")
-    assert {path.stem for path in report.remains} == {*forms}
+    assert {Path(place).stem for place in report.remains} == {*forms}
 
 
 def test_a_consolidation_under_way_writes_nothing_afterwards(tmp_path):

@@ -130,7 +130,7 @@ def test_scopes_never_share_a_file(scopes):
     """Distinct scopes have distinct directories and locks, also on a case-insensitive disk."""
     stores = [MemoryStore("w", scope) for scope in scopes]
     names = {str(store.memory_path).lower() for store in stores}
-    assert len(names) == len({store._files.lock_stem for store in stores}) == len(scopes)
+    assert len(names) == len({store._kept.lock_stem for store in stores}) == len(scopes)
 
 
 @given(SCOPE)
@@ -141,7 +141,7 @@ def test_scope_directory_is_inside(scope):
         directory = store.memory_path.parent
         assert directory.parent == Path("w/memory/scopes")
         assert re.fullmatch(r"[a-z0-9_%~+-][a-z0-9_.%~+-]*(?<!\.)", directory.name)
-        assert len(f"{store._files.lock_stem}.lock") <= 255
+        assert len(f"{store._kept.lock_stem}.lock") <= 255
 
 
 def test_scopes_that_look_alike(tmp_path):
@@ -162,7 +162,7 @@ def test_scopes_that_look_alike(tmp_path):
 def test_lock_is_no_sessions_lock(tmp_path):
     """No session key has a file stem that is the stem of a memory lock."""
     for scope in ((), ("a",), ("memory",)):
-        stem = MemoryStore(tmp_path, scope)._files.lock_stem
+        stem = MemoryStore(tmp_path, scope)._kept.lock_stem
         assert stem.startswith("+")
         assert "+" not in files.file_stem(stem)
 

@@ -12,7 +12,7 @@ from scripted import BEGIN, talk
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS
 from langchain_nanomem.conversation import of_session
 from langchain_nanomem.errors import ConsolidationError
-from langchain_nanomem.memory_file import MemoryVersion
+from langchain_nanomem.memory_versions import MemoryVersion
 from langchain_nanomem.planning import MemoryLimits, Planner, _level
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter

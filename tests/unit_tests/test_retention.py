@@ -503,7 +503,7 @@ def test_a_damaged_log_keeps_no_other(tmp_path, caplog):
     damaged.write_bytes(content := b"\xff" + damaged.read_bytes())
     report = memory.apply_retention(Retention(history_years=1, max_versions=0), now=NOW)
     assert (report.rolled_entries, report.removed_versions) == (1, 2)
-    assert report.skipped_memories == [damaged.parent]
+    assert report.skipped_memories == [str(damaged.parent)]
     assert damaged.read_bytes() == content
     assert "is kept as it is" in caplog.text
     assert [len(one.versions()) for one in stores] == [0, 0]
