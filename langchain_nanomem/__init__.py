@@ -22,6 +22,7 @@ from langchain_nanomem.history import NanomemChatMessageHistory
 from langchain_nanomem.journal import Journal
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.memory_backend import MemoryBackend
 from langchain_nanomem.migration import Imported, aimport_checkpoints, import_checkpoints
 from langchain_nanomem.nanomem import Nanomem
 from langchain_nanomem.node import MemoryState, create_memory_node
@@ -40,6 +41,7 @@ from langchain_nanomem.writing_tools import create_forget_tool, create_remember_
 if TYPE_CHECKING:
     from langchain_nanomem.middleware import NanomemMiddleware
     from langchain_nanomem.postgres_journal import PostgresJournal
+    from langchain_nanomem.postgres_memory import PostgresMemory
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,7 @@ __all__ = [
     "FileJournal",
     "Imported",
     "Journal",
+    "MemoryBackend",
     "MemoryChain",
     "MemoryConsolidator",
     "MemoryPrompt",
@@ -66,6 +69,7 @@ __all__ = [
     "NanomemMiddleware",
     "NanomemSaver",
     "PostgresJournal",
+    "PostgresMemory",
     "ReactMemoryState",
     "Redaction",
     "RedactionError",
@@ -99,4 +103,8 @@ def __getattr__(name: str) -> Any:
         from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415
 
         return PostgresJournal
+    if name == "PostgresMemory":
+        from langchain_nanomem.postgres_memory import PostgresMemory  # noqa: PLC0415
+
+        return PostgresMemory
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
-from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.errors import DatabaseError, NanomemError
 from langchain_nanomem.merging import merge_lines
-from langchain_nanomem.overtaking import repeated
+from langchain_nanomem.overtaking import OvertakenError, repeated
 from langchain_nanomem.session import parse_timestamp, utc_now
 
 if TYPE_CHECKING:
@@ -106,34 +107,48 @@ class Applier:
             strict: Whether to raise what keeps the memory from being written.
 
         Returns:
-            False where a file of the memory could not be written, and it is to be tried again;
-            or where nothing of the session is to be remembered any more.
+            False where the memory could not be written, and it is to be tried again; or where
+            nothing of the session is to be remembered any more.
         """
-        with self._sessions.writing(conversation.key) as records:  # else an erasure may pass by
-            if not records.exists or conversation.uid not in {None, records.uid}:
+        with self._sessions.writing(conversation.key):  # an erasure waits for all of it
+            try:
+                if not self._remember(conversation, record):
+                    return False
+            except (OSError, ValueError, NanomemError):
+                if strict:
+                    raise
+                logger.exception("session %r: the memory could not be written", conversation.key)
                 return False
-            if records.is_off_the_record:
-                return False
-            return self._applied(conversation, record, strict=strict)
+            self._move_pointer(conversation, record)
+            return True
 
-    def _applied(self, conversation: Conversation, record: Record, *, strict: bool) -> bool:
+    def _remember(self, conversation: Conversation, record: Record) -> bool:
+        """Have an answer in log and facts; False where nothing of it is to be remembered."""
         store = self._memory_for(conversation.scope)
-        source = f"{conversation.key} {record['start']}-{record['end']}"
-        try:
-            store.append_history(
-                store.withheld(record["history_entry"]),  # the rules may be newer
-                at=parse_timestamp(record["at"]),
-                entry_id=record["id"],
-                source=source,
-            )
-            _update_memory(store, record)
-        except (OSError, ValueError, NanomemError):
-            if strict:
-                raise
-            logger.exception("session %r: the memory could not be written", conversation.key)
-            return False
-        self._move_pointer(conversation, record)
+        for write in (partial(_log, store, conversation.key), partial(_update_memory, store)):
+            while not (is_done := self._written(conversation, partial(write, record))):
+                if is_done is None:
+                    return False
         return True
+
+    @repeated
+    def _written(self, conversation: Conversation, write: Callable[[], bool]) -> bool | None:
+        """What a write to the memory gives; None where nothing of the session is to be remembered.
+
+        The session is looked at before each: where the back end lets others in whenever something
+        was written, it may have been erased since.
+        """
+        with self._sessions.writing(conversation.key) as records:
+            if not records.exists or conversation.uid not in {None, records.uid}:
+                return None
+            if records.is_off_the_record:
+                return None
+            try:
+                return write()
+            except DatabaseError as error:
+                if error.may_be_written:  # it tells when it is done anew
+                    raise OvertakenError(conversation.key) from error
+                raise
 
     def _record_range(self, plan: Plan, records: SessionRecords) -> None:
         """Have all of the range in the journal: the window will not show it any more."""
@@ -230,25 +245,39 @@ def _is_moved(record: Record, conversation: Conversation, records: SessionRecord
     return not records.consolidated_ids.keys().isdisjoint(record["ids"])
 
 
-def _update_memory(store: MemoryStore, record: Record) -> None:
+def _log(store: MemoryStore, key: str, record: Record) -> bool:
+    """Have the answer's entry in the log, once."""
+    store.append_history(
+        store.withheld(record["history_entry"]),  # the rules may be newer
+        at=parse_timestamp(record["at"]),
+        entry_id=record["id"],
+        source=f"{key} {record['start']}-{record['end']}",
+    )
+    return True
+
+
+def _update_memory(store: MemoryStore, record: Record) -> bool:
     """Replace the memory by the answer's; a person's edits meanwhile are merged into it.
 
     What a person wrote and what must not be written is merged as its mark, else it would keep
     any memory from being written.
+
+    Returns:
+        False where it was written to meanwhile, and nothing was done.
     """
-    if record["memory_update"] is None:
-        return
+    if record["memory_update"] is None or store.has_change(record["id"]):
+        return True
     base, update = store.withheld(record["memory_base"]), store.withheld(record["memory_update"])
-    while not store.has_change(record["id"]):
-        current = store.read_version()
-        text, shown = update, store.withheld(current.text)
-        if shown != base:
-            text = store.withheld(merge_lines(base, shown, update))
-        if text == shown:
-            break
-        if store.replace_long_term(text, expected_version=current.version, change_id=record["id"]):
-            _warn_of_marks(store, current.text, shown)
-            break
+    current = store.read_version()
+    text, shown = update, store.withheld(current.text)
+    if shown != base:
+        text = store.withheld(merge_lines(base, shown, update))
+    if text == shown:
+        return True
+    if not store.replace_long_term(text, expected_version=current.version, change_id=record["id"]):
+        return False
+    _warn_of_marks(store, current.text, shown)
+    return True
 
 
 def _warn_of_marks(store: MemoryStore, text: str, shown: str) -> None:

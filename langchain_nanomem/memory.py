@@ -21,7 +21,7 @@ from langchain_nanomem.memory_versions import (
     change_stem,
     version_of,
 )
-from langchain_nanomem.scope_files import DirectoryBackend
+from langchain_nanomem.scope_files import DirectoryMemory
 from langchain_nanomem.scope_names import checked_scope
 from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
 from langchain_nanomem.search_query import Query
@@ -74,7 +74,7 @@ class MemoryStore:
         embedder_weight: float = DEFAULT_WEIGHT,
     ) -> None:
         self.backend = (
-            workspace if isinstance(workspace, MemoryBackend) else DirectoryBackend(Path(workspace))
+            workspace if isinstance(workspace, MemoryBackend) else DirectoryMemory(Path(workspace))
         )
         self._given = sessions
         self.redaction = redaction or (None if sessions is None else sessions.redaction)

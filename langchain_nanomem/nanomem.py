@@ -25,6 +25,7 @@ from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 from langchain_nanomem.tools import create_search_memory_tool
+from langchain_nanomem.workspaces import open_workspace
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from langchain_core.runnables.base import RunnableLike
     from langchain_core.tools import BaseTool
 
+    from langchain_nanomem.journal import Journal
     from langchain_nanomem.middleware import NanomemMiddleware
+    from langchain_nanomem.postgres_database import Pool
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.scopes import Scope, ScopeRule
 
@@ -48,7 +51,10 @@ class Nanomem:
     """Sessions, memory, checkpoints and consolidation of one workspace.
 
     Args:
-        workspace: A directory; it is created at the first write.
+        workspace: A directory, which is created at the first write. Or a PostgreSQL database, for
+            programs on many machines (extra ``postgres``): a URL
+            ``postgresql://user:password@host:port/database``; a `PostgresJournal`, which has more
+            options; or a `psycopg_pool.ConnectionPool`. What is given open stays open.
         model: What consolidates: a chat model; "extractive" for summaries made without one,
             marked as such; or None: then a consolidation that is due raises.
         scope: Whose memory a run uses: "workspace" (one for all), "user" (one for each
@@ -62,10 +68,12 @@ class Nanomem:
             ``sessions`` says so, in the sessions: see `Redaction`.
         embedder: Ranks by meaning too what is searched: see `MemoryStore`.
         embedder_weight: What that counts beside the ranking by words.
+        schema: The schema of the database that the tables are in; "nanomem" by default.
         options: More of `MemoryConsolidator`.
 
     Raises:
-        ValueError: An argument is out of range.
+        ImportError: A database is given, and the extra is missing.
+        ValueError: An argument is out of range, or the URL can't be read.
     """
 
     sessions: SessionManager
@@ -75,7 +83,7 @@ class Nanomem:
 
     def __init__(  # noqa: PLR0913 - options with a default
         self,
-        workspace: str | os.PathLike[str],
+        workspace: str | os.PathLike[str] | Journal | Pool,
         *,
         model: BaseChatModel | Literal["extractive"] | None = None,
         scope: ScopeRule = None,
@@ -84,18 +92,14 @@ class Nanomem:
         redaction: Redaction | None = None,
         embedder: Embeddings | None = None,
         embedder_weight: float = DEFAULT_WEIGHT,
+        schema: str | None = None,
         **options: Any,
     ) -> None:
-        if "://" in str(workspace):
-            raise ValueError(
-                f"{str(workspace).split('://')[0]}:// is not supported as a workspace; give a "
-                "directory"
-            )
-        self._workspace = workspace
+        self._workspace = open_workspace(workspace, schema)
         self._system_prompt = system_prompt
         meaning_of(embedder, embedder_weight)
         self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}
-        self.sessions = SessionManager(workspace, redaction=redaction)
+        self.sessions = SessionManager(self._workspace.journal, redaction=redaction)
         self._remembered = self.sessions
         self._private: WeakValueDictionary[int, SessionManager] = WeakValueDictionary()
         self.consolidator = MemoryConsolidator(
@@ -107,6 +111,9 @@ class Nanomem:
             **options,
         )
 
+    def __repr__(self) -> str:
+        return f"Nanomem({self.sessions.journal!r})"
+
     def __enter__(self) -> Self:
         return self
 
@@ -117,7 +124,7 @@ class Nanomem:
         """Wait for deferred consolidations, and let go of what is cached.
 
         All that was acknowledged is on the disk anyway. What is not done in time is done at a
-        later turn.
+        later turn. Connections that it made to a database are closed; a later use makes new ones.
 
         Args:
             timeout_seconds: How long to wait at most; None: as long as it takes; 0: not at all.
@@ -127,6 +134,7 @@ class Nanomem:
         """
         is_done = self.consolidator.close(timeout_seconds)
         self.sessions.forget()
+        self._workspace.close()
         return is_done
 
     def off_the_record(self) -> Nanomem:
@@ -185,7 +193,7 @@ class Nanomem:
         if len(given) != 1:
             raise ValueError("give one of user_id, session_id and scope")
         if session_id is not None:
-            return erase_session(self._places(), self.memory.backend, session_id)
+            return erase_session(self._places(), self._workspace.memory, session_id)
         whose = f"scope {scope!r}" if user_id is None else f"user {user_id!r}"
         if scope is None:
             config: Any = {"configurable": {"user_id": user_id}}
@@ -219,7 +227,7 @@ class Nanomem:
         Raises:
             OSError: The sessions can't be listed.
         """
-        return apply_retention(rule, self._remembered, self.memory.backend, now)
+        return apply_retention(rule, self._remembered, self._workspace.memory, now)
 
     @property
     def memory(self) -> MemoryStore:
@@ -228,7 +236,8 @@ class Nanomem:
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope, such as ``("user", "42")``."""
-        return MemoryStore(self._workspace, scope, sessions=self._remembered, **self._embedding)
+        backend, sessions = self._workspace.memory, self._remembered
+        return MemoryStore(backend, scope, sessions=sessions, **self._embedding)
 
     @cached_property
     def checkpointer(self) -> NanomemSaver:

@@ -69,6 +69,11 @@ class PostgresJournal(Journal):
         ValueError: The URL can't be read, or an option is out of its range.
     """
 
+    database: Database
+    """Where it lies; what is kept beside the sessions uses the same connections."""
+    schema: Schema
+    """The tables."""
+
     def __init__(
         self,
         source: str | Pool,
@@ -77,17 +82,17 @@ class PostgresJournal(Journal):
         max_connections: int = 10,
         timeout_seconds: float = 30.0,
     ) -> None:
-        self._schema = Schema(schema)
-        self._database = Database(
+        self.schema = Schema(schema)
+        self.database = Database(
             source, max_connections=max_connections, timeout_seconds=timeout_seconds
         )
-        self._tables = Tables(self._schema)
-        self._holds = Holds(self._database, self._tables)
+        self._tables = Tables(self.schema)
+        self._holds = Holds(self.database, self._tables)
         self._guard = threading.Lock()
         self._is_prepared = False
 
     def __repr__(self) -> str:
-        return f"PostgresJournal({self._database.place!r}, schema={self._schema.name!r})"
+        return f"PostgresJournal({self.database.place!r}, schema={self.schema.name!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +102,7 @@ class PostgresJournal(Journal):
 
     def close(self) -> None:
         """Close the connections. The next use opens new ones."""
-        self._database.close()
+        self.database.close()
 
     def prepare(self) -> None:
         """Make the tables, or bring them up to date; else the first use does it.
@@ -108,7 +113,7 @@ class PostgresJournal(Journal):
         """
         with self._guard:
             if not self._is_prepared:
-                self._schema.prepare(self._database)
+                self.schema.prepare(self.database)
                 self._is_prepared = True
 
     @override
@@ -134,7 +139,7 @@ class PostgresJournal(Journal):
     @override
     def open(self, key: str) -> AbstractContextManager[JournalReader]:
         hold = self._hold(key)
-        return contextlib.nullcontext(PostgresReader(self._database, self._tables, hold, key))
+        return contextlib.nullcontext(PostgresReader(self.database, self._tables, hold, key))
 
     @override
     def rewrite(self, key: str, records: Sequence[Record], *, erase: bool = False) -> Position:
@@ -173,9 +178,13 @@ class PostgresJournal(Journal):
     def _told(self, row: tuple[Any, ...]) -> JournalInfo:
         encoded, _, first, size, written_at = row
         key = bytes(encoded).decode()
-        place = f"{self._database.place}, schema {self._schema.name!r}"
-        record = load_line(bytes(first).rstrip(b"\n"), Path(place), lambda: 1)
-        return JournalInfo(key, record, written_at.astimezone(UTC), size, place)
+        record = load_line(bytes(first).rstrip(b"\n"), Path(self.place), lambda: 1)
+        return JournalInfo(key, record, written_at.astimezone(UTC), size, self.place)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; no password."""
+        return f"{self.database.place}, schema {self.schema.name!r}"
 
     @override
     def states(self) -> dict[str, JournalState]:
@@ -210,7 +219,7 @@ class PostgresJournal(Journal):
 
     def _ask(self, *queries: Query) -> Answers:
         self.prepare()
-        return self._database.ask(*queries)
+        return self.database.ask(*queries)
 
     def _hold(self, key: str) -> Hold:
         """The lock of a key.

@@ -1,4 +1,4 @@
-"""The tables of journals in PostgreSQL, made and brought up to date."""
+"""The tables in PostgreSQL, made and brought up to date."""
 
 from __future__ import annotations
 
@@ -50,6 +50,33 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE {s}.deletions (
         name bytea PRIMARY KEY,         -- a hash of the key: it tells no key
         deleted_at timestamptz NOT NULL
+    );
+    """,
+    """
+    CREATE TABLE {s}.memories (
+        scope text PRIMARY KEY,         -- a readable, injective form of the scope
+        facts bytea,                    -- in UTF-8; NULL where there are none
+        removals bigint NOT NULL DEFAULT 0  -- how often something left the log
+    );
+    CREATE TABLE {s}.memory_versions (  -- facts that others took the place of
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        scope text NOT NULL,
+        version text NOT NULL,          -- a hash of the content
+        change text,                    -- what they were replaced by; it is made once
+        archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        content bytea NOT NULL,
+        UNIQUE (scope, change)
+    );
+    CREATE INDEX ON {s}.memory_versions (scope, id);
+    CREATE TABLE {s}.log_entries (
+        id bigint GENERATED ALWAYS AS IDENTITY,
+        scope text NOT NULL,
+        entry_id bytea NOT NULL,        -- all text is in UTF-8, for text has no NUL
+        at timestamptz,
+        source bytea,
+        content bytea NOT NULL,
+        PRIMARY KEY (scope, id),
+        UNIQUE (scope, entry_id)        -- an entry is there once
     );
     """,
 )

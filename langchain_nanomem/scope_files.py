@@ -178,7 +178,7 @@ class ScopeFiles(ScopeMemory):
         return [path for form in _OWN_FILES for path in sorted(self.directory.glob(form))]
 
 
-class DirectoryBackend(MemoryBackend):
+class DirectoryMemory(MemoryBackend):
     """The memories in a directory.
 
     Args:
@@ -189,7 +189,7 @@ class DirectoryBackend(MemoryBackend):
         self._workspace = workspace
 
     def __repr__(self) -> str:
-        return f"DirectoryBackend({str(self._workspace)!r})"
+        return f"DirectoryMemory({str(self._workspace)!r})"
 
     @property
     @override

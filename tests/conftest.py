@@ -17,12 +17,15 @@ from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, s
 from langchain_nanomem import files
 from langchain_nanomem.journal import Journal
 from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.postgres_journal import PostgresJournal
+from langchain_nanomem.workspaces import open_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+    from langchain_nanomem.memory_backend import MemoryBackend
 
 # A busy machine is no failure, and a checkout may be read-only.
 settings.register_profile("anywhere", deadline=None, database=None)
@@ -47,6 +50,20 @@ def workspace(request, tmp_path: Path) -> Iterator[Path | Journal]:
     databases = request.getfixturevalue("databases")
     yield databases.journal()
     databases.drop()
+
+
+@pytest.fixture
+def backend(workspace: Path | Journal) -> MemoryBackend:
+    """Where a test's memory is kept: what `MemoryStore` takes."""
+    return open_workspace(workspace).memory
+
+
+@pytest.fixture
+def address(workspace: Path | Journal, request) -> str:
+    """What another process needs to get at the same place: see `stores.workspace_at`."""
+    if not isinstance(workspace, PostgresJournal):
+        return str(workspace)
+    return f"{request.getfixturevalue('databases').url} {workspace.schema.name}"
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ from pydantic import Field
 from langchain_nanomem.consolidation import MemoryConsolidator
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.postgres_journal import PostgresJournal
 from langchain_nanomem.tokens import TokenCounter
+from langchain_nanomem.workspaces import open_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,9 +111,11 @@ def consolidator_of(
     """A consolidator of a workspace, as a process has it that starts now.
 
     Messages count 100 tokens each, and all of the window is the budget, unless `options` say
-    otherwise. The sessions are in the same place, unless a `journal` is given.
+    otherwise. The sessions are in the same place, unless a `journal` is given; in a database
+    the memory is beside them.
     """
     journal = options.pop("journal", path)
+    memory = open_workspace(journal).memory if isinstance(journal, PostgresJournal) else path
     model = options.pop("model", ScriptedChatModel(replies=list(replies) or [save_memory()]))
     exact: dict[str, Any] = {
         "max_completion_tokens": 0,
@@ -120,7 +124,7 @@ def consolidator_of(
     }
     return MemoryConsolidator(
         SessionManager(journal),
-        MemoryStore(path),
+        MemoryStore(memory),
         model,
         context_window_tokens=window,
         **(exact | options),

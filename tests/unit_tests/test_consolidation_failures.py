@@ -16,6 +16,7 @@ from scripted import (
 )
 
 from langchain_nanomem import files
+from langchain_nanomem.postgres_database import Transaction
 
 pytestmark = pytest.mark.back_ends("files", "postgres")
 
@@ -58,7 +59,7 @@ def test_a_failing_model_leaves_the_memory(make, run, reply):
     session = session_of(consolidator, "UAU")
     for _ in range(3):
         run(consolidator, session)
-    assert consolidator.memory.memory_path.read_bytes() == b"- likes tea\r\n"
+    assert consolidator.memory.read_long_term() == "- likes tea\r\n"
     assert session.last_consolidated == 2
 
 
@@ -244,17 +245,22 @@ async def test_a_cancelled_call_waits_for_what_it_writes(make, monkeypatch):
 
 
 async def test_the_loop_is_never_blocked(make, monkeypatch):
-    """Invariant 10: while files are written, the event loop runs other tasks."""
+    """Invariant 10: while something is written, the event loop runs other tasks."""
     consolidator = make()
     session = session_of(consolidator, "UAU")
     threads = []
-    real = files.write_all
 
-    def write_all(*args):
-        threads.append(threading.current_thread())
-        real(*args)
+    def watch(owner, name):
+        real = getattr(owner, name)
 
-    monkeypatch.setattr(files, "write_all", write_all)
+        def write(*args, **options):
+            threads.append(threading.current_thread())
+            return real(*args, **options)
+
+        monkeypatch.setattr(owner, name, write)
+
+    watch(files, "write_all")
+    watch(Transaction, "commit")
     assert await consolidator.amaybe_consolidate_by_tokens(session)
     assert threads
     assert threading.main_thread() not in threads

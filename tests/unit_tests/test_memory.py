@@ -23,6 +23,9 @@ from langchain_nanomem import files, history_log
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.memory import MEMORY_TAG, MemoryStore, fence_memory
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
+
 NOON = datetime(2026, 5, 8, 12, 0, tzinfo=UTC)
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 TRICKY_LINE = st.sampled_from(
@@ -50,8 +53,8 @@ SCOPE = st.lists(
 
 
 @pytest.fixture
-def store(tmp_path):
-    return MemoryStore(tmp_path)
+def store(backend):
+    return MemoryStore(backend)
 
 
 @pytest.fixture(scope="module")
@@ -167,17 +170,18 @@ def test_lock_is_no_sessions_lock(tmp_path):
         assert "+" not in files.file_stem(stem)
 
 
-def test_scopes_are_apart(tmp_path):
+def test_scopes_are_apart(backend):
     """What is written in one scope is not seen in another."""
-    one, other = MemoryStore(tmp_path, ("u", "1")), MemoryStore(tmp_path, ("u", "2"))
+    one, other = MemoryStore(backend, ("u", "1")), MemoryStore(backend, ("u", "2"))
     one.write_long_term("secret")
     one.append_history("secret", entry_id="e")
     assert other.get_memory_context() == ""
     assert other.search_history("secret") == []
     assert not other.has_history_entry("e")
-    assert MemoryStore(tmp_path).read_long_term() == ""
+    assert MemoryStore(backend).read_long_term() == ""
 
 
+@ON_FILES
 def test_modes(store):
     """Every file is for its owner alone, and so is every directory."""
     store.write_long_term("a")
@@ -208,7 +212,6 @@ def test_memory_round_trip_of_what_gets_lost(store, text):
     store.write_long_term("before")
     store.write_long_term(text)
     assert store.read_long_term() == text
-    assert store.memory_path.read_bytes() == text.encode()
 
 
 @pytest.mark.parametrize("text", ["a\ud800", None, 1, b"a"])
@@ -223,6 +226,7 @@ def test_memory_text_must_be_text(store, text):
     assert store.versions() == []
 
 
+@ON_FILES
 def test_same_text_makes_no_version(store):
     """Writing what is there already changes nothing; an empty text creates no file."""
     store.write_long_term("")
@@ -237,7 +241,7 @@ def test_same_text_makes_no_version(store):
     assert store.versions() == []
 
 
-def test_version_is_of_the_content(store, tmp_path):
+def test_version_is_of_the_content(store):
     """Equal content has an equal version, a missing file the empty one, an empty file another."""
     assert store.read_version().version == ""
     store.write_long_term("a")
@@ -251,6 +255,7 @@ def test_version_is_of_the_content(store, tmp_path):
     assert store.read_version().version != ""
 
 
+@ON_FILES
 def test_write_keeps_what_it_replaces(store):
     """cases/consolidation.md 29: each replaced text, a person's too, is archived, newest first."""
     store.write_long_term("one")
@@ -269,6 +274,7 @@ def test_write_keeps_what_it_replaces(store):
     assert re.fullmatch(r"MEMORY-\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{32}\.md", versions[0].path.name)
 
 
+@ON_FILES
 def test_versions_ignore_other_files(store):
     """Files of other names in the archive, and times that are none, are no versions."""
     store.write_long_term("a")
@@ -300,6 +306,7 @@ def test_restore_of_an_unknown_version(store):
     assert store.read_long_term() == "a"
 
 
+@ON_FILES
 def test_restore_mends_a_damaged_file(store):
     """A MEMORY.md that is not UTF-8 can be replaced by a version, and is archived as it is."""
     store.write_long_term("good")
@@ -317,6 +324,7 @@ def test_restore_mends_a_damaged_file(store):
     assert store.read_long_term() == "good"
 
 
+@ON_FILES
 def test_restore_of_an_altered_version(store):
     """An archived file that was edited since is not passed off as the version it was."""
     store.write_long_term("one")
@@ -340,6 +348,7 @@ def test_replace_of_the_expected_version(store):
     assert [(kept.version, kept.change_id) for kept in store.versions()] == [(version, "c-1")]
 
 
+@ON_FILES
 @pytest.mark.parametrize("edited", ["by hand", None])
 def test_edit_between_read_and_replace(store, edited):
     """cases/consolidation.md 26: an edit or deletion meanwhile is noticed, nothing is written."""
@@ -355,6 +364,7 @@ def test_edit_between_read_and_replace(store, edited):
     assert not store.has_change("c")
 
 
+@ON_FILES
 def test_edit_while_the_disk_works(store, monkeypatch):
     """cases/consolidation.md 26: an edit after the comparison, before the renaming, is kept."""
     store.write_long_term("base")
@@ -374,6 +384,7 @@ def test_edit_while_the_disk_works(store, monkeypatch):
     assert store.versions() == []
 
 
+@ON_FILES
 def test_write_over_an_edit_while_the_disk_works(store, monkeypatch):
     """An unconditional write archives what a person saved during it."""
     store.write_long_term("base")
@@ -400,7 +411,7 @@ def test_has_change(store, base, change_id):
     assert not store.has_change(change_id)
     version = store.read_version().version
     assert store.replace_long_term("same", expected_version=version, change_id=change_id)
-    assert MemoryStore(store.workspace).has_change(change_id)
+    assert MemoryStore(store.backend).has_change(change_id)
     assert not store.has_change(f"{change_id}-b")
     assert not store.has_change("b")
     assert [kept.read_text() for kept in store.versions()] == [base or ""]
@@ -412,11 +423,11 @@ def test_change_is_made_once(store):
     """A change that is made already is not made again, whatever was written after it."""
     assert store.replace_long_term("one", expected_version="", change_id="c")
     store.write_long_term("two")
-    before = files_below(store.workspace)
+    before = store.versions()
     version = store.read_version().version
     assert store.replace_long_term("again", expected_version=version, change_id="c")
     assert store.replace_long_term("again", expected_version="", change_id="c")
-    assert files_below(store.workspace) == before
+    assert (store.read_long_term(), store.versions()) == ("two", before)
 
 
 @pytest.mark.parametrize("change_id", ["", 1, "\ud800"])
@@ -426,7 +437,7 @@ def test_bad_change_id(store, change_id):
         store.replace_long_term("a", expected_version="", change_id=change_id)
     with pytest.raises(ValueError, match="key"):
         store.has_change(change_id)
-    assert not store.memory_path.exists()
+    assert store.read_version().version == ""
 
 
 CRASH_IN_REPLACE = """
@@ -449,6 +460,7 @@ store.replace_long_term("new", expected_version=store.read_version().version, ch
 """
 
 
+@ON_FILES
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_crash_during_a_replacement(store, step, moment):
@@ -465,6 +477,7 @@ def test_crash_during_a_replacement(store, step, moment):
     assert [kept.read_text() for kept in store.versions()] == ["base"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("byte_count", [0, 2])
 @pytest.mark.parametrize("at_call", [1, 2])
 def test_full_disk_during_a_replacement(store, monkeypatch, byte_count, at_call):
@@ -483,12 +496,12 @@ def test_full_disk_during_a_replacement(store, monkeypatch, byte_count, at_call)
     assert store.read_long_term() == "new"
 
 
-def test_compare_and_set_between_threads(tmp_path):
+def test_compare_and_set_between_threads(backend):
     """Of many replacements of one version exactly one wins; increments are never lost."""
-    MemoryStore(tmp_path).write_long_term("0")
+    MemoryStore(backend).write_long_term("0")
 
     def increment(_):
-        store = MemoryStore(tmp_path)
+        store = MemoryStore(backend)
         while True:
             seen = store.read_version()
             if store.replace_long_term(str(int(seen.text) + 1), expected_version=seen.version):
@@ -496,15 +509,15 @@ def test_compare_and_set_between_threads(tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(increment, range(32)))
-    store = MemoryStore(tmp_path)
+    store = MemoryStore(backend)
     assert store.read_long_term() == "32"
     assert [kept.read_text() for kept in store.versions()] == [str(n) for n in range(31, -1, -1)]
 
 
 INCREMENT = """
 import sys
-from langchain_nanomem.memory import MemoryStore
-store = MemoryStore(sys.argv[1])
+from stores import store_at
+store = store_at(sys.argv[1])
 for _ in range(10):
     while True:
         seen = store.read_version()
@@ -513,10 +526,10 @@ for _ in range(10):
 """
 
 
-def test_compare_and_set_between_processes(store):
+def test_compare_and_set_between_processes(store, address):
     """cases/consolidation.md 26: two processes that replace at once lose nothing."""
     store.write_long_term("0")
-    processes = [run_python(INCREMENT, store.workspace) for _ in range(3)]
+    processes = [run_python(INCREMENT, address) for _ in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     assert store.read_long_term() == "30"
 
@@ -524,6 +537,7 @@ def test_compare_and_set_between_processes(store):
 # What can't be read
 
 
+@ON_FILES
 def test_memory_that_is_not_utf8(store):
     """cases/consolidation.md 27: the error names file, line and remedy; nothing is overwritten."""
     store.memory_path.parent.mkdir()
@@ -555,6 +569,7 @@ def forbid(monkeypatch, path):
     monkeypatch.setattr(files.os, "open", open_)
 
 
+@ON_FILES
 def test_memory_without_permission(store, monkeypatch):
     """cases/consolidation.md 27: a file that may not be read is an error, never an empty one."""
     store.write_long_term("kept")
@@ -571,6 +586,7 @@ def test_memory_without_permission(store, monkeypatch):
     assert store.read_long_term() == "kept"
 
 
+@ON_FILES
 def test_history_without_permission(store, monkeypatch):
     """A history log that may not be read is an error, never an empty one."""
     store.append_history("kept", entry_id="e")
@@ -587,6 +603,7 @@ def test_history_without_permission(store, monkeypatch):
     assert texts(store) == ["kept"]
 
 
+@ON_FILES
 def test_directory_in_place_of_a_file(store):
     """A directory called MEMORY.md or HISTORY.md is an OSError and leaks no descriptor."""
     store.memory_path.mkdir(parents=True)
@@ -605,6 +622,7 @@ def test_directory_in_place_of_a_file(store):
     assert before == (len(list(fds.iterdir())) if fds.exists() else 0)
 
 
+@ON_FILES
 def test_symbolic_links_are_refused(store, tmp_path_factory):
     """A link in place of a file is neither followed nor replaced."""
     outside = tmp_path_factory.mktemp("outside") / "secret"
@@ -628,6 +646,7 @@ def test_symbolic_links_are_refused(store, tmp_path_factory):
 # HISTORY.md
 
 
+@ON_FILES
 def test_history_format(store):
     """An entry is a stamped text and a comment line; a blank line lies between two."""
     store.append_history(
@@ -688,6 +707,7 @@ def test_history_round_trip(text, other, entry_id, source):
         assert not store.has_history_entry("x") or "x" in {key for _, _, key, _ in expected}
 
 
+@ON_FILES
 def test_history_comment_stays_a_comment(store):
     """An id and a source can't end the HTML comment that carries them."""
     store.append_history("text", entry_id='a"-->b', source='--!> "\n[2026-01-01 00:00] x --')
@@ -698,6 +718,7 @@ def test_history_comment_stays_a_comment(store):
     assert (entry.entry_id, entry.source) == ('a"-->b', '--!> "\n[2026-01-01 00:00] x --')
 
 
+@ON_FILES
 def test_history_escape_is_readable(store):
     """Only a line that reads as a stamp or as our comment is indented, by one space."""
     body = 'a\n\n[2026-01-01 00:00] b\n [x] c\n<!-- nanomem id="d" -->\n<!-- e -->'
@@ -710,6 +731,7 @@ def test_history_escape_is_readable(store):
     assert not store.has_history_entry("d")
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
@@ -747,10 +769,10 @@ def test_history_stamp_is_not_doubled(store, entry, line):
     ],
 )
 def test_history_refuses(store, entry, options):
-    """Blank, naive or not encodable arguments are ValueErrors, and no file is created."""
+    """Blank, naive or not encodable arguments are ValueErrors, and nothing is written."""
     with pytest.raises(ValueError, match=r"entry|at must|source"):
         store.append_history(entry, **options)
-    assert list(store.workspace.iterdir()) == []
+    assert store.history_entries() == []
 
 
 def test_history_early_years(store):
@@ -763,9 +785,9 @@ def test_history_early_years(store):
 def test_history_entry_once(store):
     """An id that is there already is appended no second time, whatever text comes with it."""
     assert store.append_history("a", entry_id="e") == "e"
-    before = store.history_path.read_bytes()
+    before = store.history_entries()
     assert store.append_history("other", entry_id="e", source="s") == "e"
-    assert store.history_path.read_bytes() == before
+    assert store.history_entries() == before
     store.append_history("b", entry_id="e2")
     store.append_history("b", entry_id="e2")
     assert not store.has_history_entry("e3")
@@ -773,6 +795,7 @@ def test_history_entry_once(store):
     assert texts(store) == ["a", "b"]
 
 
+@ON_FILES
 def test_history_edited_by_hand(store):
     """A person's edits never break it: a title, notes, deletions, own entries, CR LF, a BOM."""
     store.append_history("first", at=NOON, entry_id="1")
@@ -801,6 +824,7 @@ def test_history_edited_by_hand(store):
         assert entry.text.split("\n")[0].encode() in lines[entry.line_number - 1]
 
 
+@ON_FILES
 def test_history_id_outlives_its_text(store):
     """An entry whose text a person took out, not its comment, is not appended again."""
     store.append_history("secret", at=NOON, entry_id="1")
@@ -813,6 +837,7 @@ def test_history_id_outlives_its_text(store):
     assert store.history_entries() == []
 
 
+@ON_FILES
 @pytest.mark.parametrize("tail", ["x", "x\n", "x\n\n", "x\r\n", "x\r\n\r\n", "x\n\n\n", "\n"])
 def test_history_blank_line_before_an_entry(store, tail):
     """An entry starts after a blank line, however a person left the end of the file."""
@@ -834,6 +859,7 @@ def test_history_parse_never_raises(text):
     assert [e.line_number for e in entries] == sorted({e.line_number for e in entries})
 
 
+@ON_FILES
 def test_history_that_is_not_utf8(store):
     """Reading names file and line; appending works, once, and rewrites nothing."""
     store.history_path.parent.mkdir()
@@ -906,6 +932,7 @@ def test_torn_first_entry(tmp_path):
     assert store.history_path.read_text() == '[2026-05-08 12:00] text\n<!-- nanomem id="e" -->\n'
 
 
+@ON_FILES
 def test_torn_entry_is_cut_with_a_warning(store, caplog):
     """What is cut off is told, with the name of the file."""
     store.append_history("first", at=NOON, entry_id="first")
@@ -917,6 +944,7 @@ def test_torn_entry_is_cut_with_a_warning(store, caplog):
     assert str(store.history_path) in caplog.text
 
 
+@ON_FILES
 @pytest.mark.parametrize("byte_count", [0, 1, 30])
 def test_full_disk_during_an_append(store, monkeypatch, byte_count):
     """A full disk raises and restores the length; the same append works later, once."""
@@ -932,6 +960,7 @@ def test_full_disk_during_an_append(store, monkeypatch, byte_count):
     assert texts(store) == ["first", "second"]
 
 
+@ON_FILES
 def test_failed_sync_during_an_append(store, monkeypatch):
     """An entry that could not be flushed is taken back: the caller was told that it failed."""
     store.append_history("first")
@@ -947,6 +976,7 @@ def test_failed_sync_during_an_append(store, monkeypatch):
     assert store.history_path.read_bytes() == before
 
 
+@ON_FILES
 def test_append_is_one_write(store, monkeypatch):
     """The blank line, the text and the comment go to the system in one call."""
     store.append_history("first")
@@ -966,11 +996,11 @@ def test_append_is_one_write(store, monkeypatch):
 APPEND = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from langchain_nanomem.memory import MemoryStore
+from stores import store_at
 name, threads = sys.argv[2], int(sys.argv[3])
-shared = MemoryStore(sys.argv[1])
+shared = store_at(sys.argv[1])
 def append(thread):
-    own = MemoryStore(sys.argv[1]) if thread % 2 else shared
+    own = store_at(sys.argv[1]) if thread % 2 else shared
     for n in range(10):
         key = f"{name}-{thread}-{n}"
         own.append_history(f"{key} " + "x" * 300 + f"\\n\\nend {key}", entry_id=key)
@@ -980,9 +1010,9 @@ with ThreadPoolExecutor(threads) as pool:
 """
 
 
-def test_many_writers(store):
+def test_many_writers(store, address):
     """cases/consolidation.md 25: 4 processes of 16 threads append: each entry once, none torn."""
-    processes = [run_python(APPEND, store.workspace, name, 16) for name in "abcd"]
+    processes = [run_python(APPEND, address, name, 16) for name in "abcd"]
     seen = set()
     while any(process.poll() is None for process in processes):
         seen.update(store.history_entries())
@@ -1000,8 +1030,8 @@ def test_many_writers(store):
 
 APPEND_FOR_EVER = """
 import sys
-from langchain_nanomem.memory import MemoryStore
-store = MemoryStore(sys.argv[1])
+from stores import store_at
+store = store_at(sys.argv[1])
 n = 0
 while True:
     store.append_history(f"entry {n} " + "y" * 50_000, entry_id=f"e{n}")
@@ -1010,11 +1040,11 @@ while True:
 """
 
 
-def test_killed_writer(store):
+def test_killed_writer(store, address):
     """Whatever was acknowledged before kill -9 is there, whole and in order."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(
-        [sys.executable, "-c", APPEND_FOR_EVER, str(store.workspace)],
+        [sys.executable, "-c", APPEND_FOR_EVER, address],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -1047,6 +1077,7 @@ def test_search_ranking(store):
     assert [entry.at.minute for entry in entries] == [2, 5, 0, 1, 3]
 
 
+@ON_FILES
 def test_search_newest_is_by_time(store):
     """The newest is told by the stamp, not by the place in the file; a note is the oldest."""
     store.append_history("x newer", at=NOON)
@@ -1176,9 +1207,10 @@ def test_context(store):
     assert context.endswith(f"\n</{MEMORY_TAG}>")
     assert "reference data, not instructions" in context.split("---\n")[0]
     assert context.split("---\n", 1)[1] == f"{text}\n</{MEMORY_TAG}>"
-    assert MemoryStore(store.workspace).get_memory_context() == context == fence_memory(text)
+    assert MemoryStore(store.backend).get_memory_context() == context == fence_memory(text)
 
 
+@ON_FILES
 @pytest.mark.parametrize("text", ["", " \n\t\u3000"])
 def test_context_of_nothing(store, text):
     """cases/consolidation.md 24: a missing or blank memory gives no block at all."""

@@ -13,6 +13,7 @@ from scripted import ScriptedChatModel, save_memory
 
 from langchain_nanomem import (
     ConsolidationError,
+    FileJournal,
     MemoryConsolidator,
     MemoryPrompt,
     MemoryState,
@@ -23,6 +24,7 @@ from langchain_nanomem import (
     SessionManager,
     TokenCounter,
 )
+from langchain_nanomem.memory_journal import MemoryJournal
 
 LONG = " word" * 90
 COUNTER = TokenCounter()  # one for all: it takes a while to load
@@ -99,10 +101,23 @@ def test_a_workspace_is_a_path_or_its_text(tmp_path, form):
     assert len(list((tmp_path / "sessions").glob("*.jsonl"))) == 1
 
 
-def test_a_url_is_an_error_that_says_what_is_taken(tmp_path):
-    """A database that is not supported is never taken for a directory's name."""
-    with pytest.raises(ValueError, match=r"postgresql://.*directory"):
-        Nanomem("postgresql://localhost/db")
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg", "file"])
+def test_a_url_of_another_kind_is_an_error_that_says_what_is_taken(scheme):
+    """It is never taken for a directory's name, and its password is not shown."""
+    with pytest.raises(ValueError, match=r"postgresql://.*") as raised:
+        Nanomem(f"{scheme}://user:secret@localhost/db")
+    assert "directory" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_schema_is_for_a_database(tmp_path):
+    """With a directory it is refused, and so is a journal of which no memory is known."""
+    for place in (tmp_path, FileJournal(tmp_path)):
+        with pytest.raises(ValueError, match="schema is for a database"):
+            Nanomem(place, schema="bot")
+    with pytest.raises(ValueError, match="no memory is known"):
+        Nanomem(MemoryJournal())
+    assert Nanomem(FileJournal(tmp_path)).memory.workspace == tmp_path
 
 
 @pytest.mark.parametrize(

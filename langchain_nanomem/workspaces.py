@@ -1,0 +1,88 @@
+"""Where everything of an agent is kept: a directory, or a PostgreSQL database."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_nanomem.connection_urls import URL_SCHEMES
+from langchain_nanomem.file_journal import FileJournal
+from langchain_nanomem.journal import Journal
+from langchain_nanomem.scope_files import DirectoryMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from langchain_nanomem.memory_backend import MemoryBackend
+
+    Source = str | os.PathLike[str] | Journal | Any
+    """A directory, a URL, a journal, or a pool of connections."""
+
+
+class Workspace(NamedTuple):
+    """Sessions and memories that belong together."""
+
+    journal: Journal
+    memory: MemoryBackend
+    close: Callable[[], None]
+    """Lets go of what was opened for it alone."""
+
+
+def open_workspace(source: Source, schema: str | None = None) -> Workspace:
+    """The sessions and memories of a directory or a database. Nothing is read or made yet.
+
+    Args:
+        source: A directory; a URL ``postgresql://…``; a `FileJournal` or `PostgresJournal`; or a
+            `psycopg_pool.ConnectionPool`.
+        schema: The schema of the tables, where a URL or a pool is given.
+
+    Raises:
+        ImportError: It is a database, and the extra ``postgres`` is missing.
+        ValueError: It is nothing of the kind, or can't be read.
+    """
+    if isinstance(source, str | os.PathLike) and not _is_url(source):
+        _check_no_schema(schema, "a directory")
+        return _of_files(FileJournal(source))
+    if isinstance(source, FileJournal):
+        _check_no_schema(schema, "a journal, which has its place")
+        return _of_files(source)
+    return _of_database(source, schema)
+
+
+def _is_url(source: str | os.PathLike[str]) -> bool:
+    if isinstance(source, str) and source.startswith(URL_SCHEMES):
+        return True
+    scheme, separator, _ = str(source).partition("://")
+    if separator:
+        raise ValueError(
+            f"{scheme}:// is not supported as a workspace; give a directory, or the URL of a "
+            "PostgreSQL database, postgresql://user:password@host:port/database"
+        )
+    return False
+
+
+def _of_files(journal: FileJournal) -> Workspace:
+    return Workspace(journal, DirectoryMemory(Path(journal.workspace)), lambda: None)
+
+
+def _of_database(source: Source, schema: str | None) -> Workspace:
+    from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415 - an extra
+    from langchain_nanomem.postgres_memory import PostgresMemory  # noqa: PLC0415 - an extra
+
+    if isinstance(source, PostgresJournal):
+        _check_no_schema(schema, "a journal, which has its schema")
+        return Workspace(source, PostgresMemory(source), lambda: None)
+    if isinstance(source, Journal):
+        raise ValueError(  # noqa: TRY004 - wrong arguments are ValueError throughout this package
+            f"no memory is known beside {source!r}; give a directory, a URL, a FileJournal or a "
+            "PostgresJournal"
+        )
+    pool: Any = source
+    journal = PostgresJournal(pool) if schema is None else PostgresJournal(pool, schema=schema)
+    return Workspace(journal, PostgresMemory(journal), journal.close)
+
+
+def _check_no_schema(schema: str | None, what: str) -> None:
+    if schema is not None:
+        raise ValueError(f"schema is for a database, and {what} was given")
