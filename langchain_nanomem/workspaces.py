@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     Source = str | os.PathLike[str] | Journal | Any
     """A directory, a URL, a journal, or a pool of connections."""
+
+_WORDS = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
+"""How an address begins that is no URL."""
 
 
 class Workspace(NamedTuple):
@@ -58,6 +62,12 @@ def _is_url(source: str | os.PathLike[str]) -> bool:
         raise ValueError(
             f"{scheme}:// is not supported as a workspace; give a directory, or the URL of a "
             "PostgreSQL database, postgresql://user:password@host:port/database"
+        )
+    if isinstance(source, str) and _WORDS.match(source):
+        raise ValueError(
+            "the workspace looks like libpq's key=value form of an address: give a URL, "
+            "postgresql://user:password@host:port/database, or PostgresJournal(address); a "
+            "directory of such a name is given as a pathlib.Path"
         )
     return False
 

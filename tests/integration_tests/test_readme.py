@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import uuid
 import warnings
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
+
+from langchain_nanomem.postgres_journal import PostgresJournal
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
@@ -24,6 +28,7 @@ TITLES = [
     "When, and at what price",
     "Several users",
     "What is remembered, and for how long",
+    "On several machines",
     "Coming from another checkpointer",
 ]
 
@@ -65,6 +70,20 @@ def another_checkpointer(tmp_path):
         )
 
 
+@pytest.fixture
+def database(request, title, monkeypatch):
+    """An empty database for the example that needs one, and its URL where a program finds it."""
+    if title != "On several machines":
+        yield None
+        return
+    databases, name = request.getfixturevalue("databases"), f"readme_{uuid.uuid4().hex}"
+    databases.ask(f"CREATE DATABASE {name}")
+    url = urlsplit(databases.url)._replace(path=f"/{name}").geturl()
+    monkeypatch.setenv("DATABASE_URL", url)
+    yield url
+    databases.ask(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 def test_the_readme_has_these_examples():
     """Each way to use it has one example, of at most ten lines."""
     assert [title for title, _ in BLOCKS] == TITLES
@@ -73,10 +92,10 @@ def test_the_readme_has_these_examples():
 
 @pytest.mark.usefixtures("openai_answers", "another_checkpointer")
 @pytest.mark.parametrize(("title", "code"), BLOCKS, ids=TITLES)
-def test_an_example_runs(title, code, tmp_path, capsys):
+def test_an_example_runs(title, code, tmp_path, capsys, database):
     """The code of an example runs as it stands, and what was said is in a session's file.
 
-    Or, of what was erased, in none.
+    Or in the database; or, of what was erased, in none.
     """
     names: dict[str, object] = {}
     with warnings.catch_warnings():
@@ -86,6 +105,10 @@ def test_an_example_runs(title, code, tmp_path, capsys):
             names["agent"].invoke(
                 {"messages": [("user", "I'm Ada.")]}, {"configurable": {"thread_id": "cli:ada"}}
             )
+    if database is not None:
+        (session,) = PostgresJournal(database).list()
+        assert "I'm Ada." in str(PostgresJournal(database).read(session.key))
+        return
     texts = [path.read_text() for path in (tmp_path / "workspace" / "sessions").glob("*.jsonl")]
     if title == "What is remembered, and for how long":
         assert "Removed of user '42': 1 sessions" in capsys.readouterr().out

@@ -110,6 +110,16 @@ def test_a_url_of_another_kind_is_an_error_that_says_what_is_taken(scheme):
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("address", ["host=db user=ada password=secret", "dbname = x"])
+def test_an_address_in_words_is_no_directory(tmp_path, monkeypatch, address):
+    """What libpq would take for an address is refused, and makes no directory of its name."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="give a URL") as raised:
+        Nanomem(address)
+    assert "secret" not in str(raised.value)
+    assert Nanomem(tmp_path / address).sessions.list_sessions() == []
+
+
 def test_a_schema_is_for_a_database(tmp_path):
     """With a directory it is refused, and so is a journal of which no memory is known."""
     for place in (tmp_path, FileJournal(tmp_path)):
