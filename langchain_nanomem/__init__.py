@@ -41,7 +41,6 @@ from langchain_nanomem.writing_tools import create_forget_tool, create_remember_
 if TYPE_CHECKING:
     from langchain_nanomem.middleware import NanomemMiddleware
     from langchain_nanomem.postgres_journal import PostgresJournal
-    from langchain_nanomem.postgres_memory import PostgresMemory
 
 __version__ = "0.1.0"
 
@@ -69,7 +68,6 @@ __all__ = [
     "NanomemMiddleware",
     "NanomemSaver",
     "PostgresJournal",
-    "PostgresMemory",
     "ReactMemoryState",
     "Redaction",
     "RedactionError",
@@ -103,8 +101,4 @@ def __getattr__(name: str) -> Any:
         from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415
 
         return PostgresJournal
-    if name == "PostgresMemory":
-        from langchain_nanomem.postgres_memory import PostgresMemory  # noqa: PLC0415
-
-        return PostgresMemory
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,34 @@
-"""Addresses of databases: what of them must not be shown."""
+"""Addresses of databases: what is one, and what of it must not be shown."""
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    import os
 
 URL_SCHEMES = ("postgresql://", "postgres://")
 _AMBIGUOUS = "/?#@[] "
+_WORDS = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
+"""How an address begins that is no URL."""
+
+
+def check_no_address(directory: str | os.PathLike[str]) -> None:
+    """See that what is to be a directory is no database.
+
+    Raises:
+        ValueError: It is a URL, or a text of libpq's ``key=value`` form.
+    """
+    scheme, separator, _ = str(directory).partition("://")
+    is_words = isinstance(directory, str) and _WORDS.match(directory)
+    if separator or is_words:
+        what = f"{scheme}:// is not supported as" if separator else "an address in words is not"
+        raise ValueError(
+            f"{what} a directory. For a PostgreSQL database give Nanomem its URL, "
+            "postgresql://user:password@host:port/database, or give a PostgresJournal"
+        )
 
 
 def secrets_in(url: str) -> list[str]:

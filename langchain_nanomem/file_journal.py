@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from typing_extensions import override
 
+from langchain_nanomem.connection_urls import check_no_address
 from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.file_reader import FileReader, position_at, sound_end
 from langchain_nanomem.files import (
@@ -78,6 +79,9 @@ class FileJournal(Journal):
             promises it has written, and with it all before. "record": every append.
             "none": what the system has written by itself. A killed process loses nothing in
             any case.
+
+    Raises:
+        ValueError: `fsync` is another word, or the address of a database is given for a directory.
     """
 
     workspace: Path
@@ -85,6 +89,7 @@ class FileJournal(Journal):
     def __init__(self, workspace: str | os.PathLike[str], *, fsync: Fsync = "put") -> None:
         if fsync not in {"record", "put", "none"}:
             raise ValueError(f'fsync must be "record", "put" or "none", not {fsync!r}')
+        check_no_address(workspace)
         self.workspace = Path(workspace)
         self._files = SessionFiles(self.workspace / "sessions")
         self._tombstones = self.workspace / ".deleted"

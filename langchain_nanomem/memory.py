@@ -13,7 +13,6 @@ from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.fences import MEMORY_TAG, fence_memory
 from langchain_nanomem.history_log import HistoryEntry, encode
 from langchain_nanomem.manager import SessionManager
-from langchain_nanomem.memory_backend import MemoryBackend
 from langchain_nanomem.memory_lines import shown_with
 from langchain_nanomem.memory_versions import (
     ArchivedVersion,
@@ -21,11 +20,11 @@ from langchain_nanomem.memory_versions import (
     change_stem,
     version_of,
 )
-from langchain_nanomem.scope_files import DirectoryMemory
 from langchain_nanomem.scope_names import checked_scope
 from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
 from langchain_nanomem.search_query import Query
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
+from langchain_nanomem.workspaces import memory_backend
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
     from langchain_core.embeddings import Embeddings
 
+    from langchain_nanomem.journal import Journal
+    from langchain_nanomem.memory_backend import MemoryBackend
     from langchain_nanomem.redaction import Redaction
 
 _ALTERED = "To have it as it is now, pass its text to write_long_term."
@@ -47,7 +48,8 @@ class MemoryStore:
     What is read is always what the disk holds now. Nothing is created before the first write.
 
     Args:
-        workspace: The directory that holds all of an agent's memory, or another `MemoryBackend`.
+        workspace: The directory that holds all of an agent's memory. Or a `PostgresJournal`: the
+            memory is beside its sessions; or another `MemoryBackend`.
         scope: Whose memory it is, such as ``("user", "42")``. Empty for the workspace's own.
             Distinct scopes never share a file.
         sessions: The sessions that are searched; by default those of the workspace.
@@ -65,7 +67,7 @@ class MemoryStore:
 
     def __init__(  # noqa: PLR0913 - options with a default
         self,
-        workspace: str | os.PathLike[str] | MemoryBackend,
+        workspace: str | os.PathLike[str] | Journal | MemoryBackend,
         scope: Sequence[str] = (),
         *,
         sessions: SessionManager | None = None,
@@ -73,9 +75,7 @@ class MemoryStore:
         embedder: Embeddings | None = None,
         embedder_weight: float = DEFAULT_WEIGHT,
     ) -> None:
-        self.backend = (
-            workspace if isinstance(workspace, MemoryBackend) else DirectoryMemory(Path(workspace))
-        )
+        self.backend = memory_backend(workspace)
         self._given = sessions
         self.redaction = redaction or (None if sessions is None else sessions.redaction)
         self._meaning = meaning_of(embedder, embedder_weight)

@@ -225,6 +225,7 @@ class Nanomem:
             What was done.
 
         Raises:
+            ValueError: Sessions are to be archived, and a database has no archive.
             OSError: The sessions can't be listed.
         """
         return apply_retention(rule, self._remembered, self._workspace.memory, now)

@@ -25,7 +25,8 @@ class Retention:
     """What is kept, and for how long. A limit of None is none.
 
     Sessions count from when they were last written to. Those beyond a limit, the oldest first,
-    are put into the archive, or deleted; one that is written to meanwhile is not.
+    are put into the archive, or deleted; one that is written to meanwhile is not. In a database
+    there is no archive: they can only be deleted.
 
     Raises:
         ValueError: A limit is negative, or `action` is unknown.
@@ -59,6 +60,12 @@ class Retention:
             if not isinstance(value, (str, type(None))) and value < least:
                 raise ValueError(f"{name} must not be negative, and is {value}")
 
+    @property
+    def limits_sessions(self) -> bool:
+        """Whether there is a limit for sessions."""
+        limits = (self.max_age, self.max_sessions, self.max_bytes)
+        return any(limit is not None for limit in limits)
+
 
 @dataclass(frozen=True)
 class Retained:
@@ -85,6 +92,11 @@ def apply_retention(
 ) -> Retained:
     """Do what a retention asks for; see `Nanomem.apply_retention`."""
     now = now or utc_now()
+    if rule.limits_sessions and rule.action == "archive" and sessions.journal.archive is None:
+        raise ValueError(
+            f'{sessions.journal!r} keeps no archive; give action="delete" to have sessions beyond '
+            "a limit deleted"
+        )
     done = Retained()
     for info in _due(rule, sessions, now):
         _remove(rule, sessions, info, done)

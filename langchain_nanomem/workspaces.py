@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_nanomem.connection_urls import URL_SCHEMES
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal
+from langchain_nanomem.memory_backend import MemoryBackend
 from langchain_nanomem.scope_files import DirectoryMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from langchain_nanomem.memory_backend import MemoryBackend
-
     Source = str | os.PathLike[str] | Journal | Any
     """A directory, a URL, a journal, or a pool of connections."""
-
-_WORDS = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
-"""How an address begins that is no URL."""
 
 
 class Workspace(NamedTuple):
@@ -45,7 +40,8 @@ def open_workspace(source: Source, schema: str | None = None) -> Workspace:
         ImportError: It is a database, and the extra ``postgres`` is missing.
         ValueError: It is nothing of the kind, or can't be read.
     """
-    if isinstance(source, str | os.PathLike) and not _is_url(source):
+    is_url = isinstance(source, str) and source.startswith(URL_SCHEMES)
+    if isinstance(source, str | os.PathLike) and not is_url:
         _check_no_schema(schema, "a directory")
         return _of_files(FileJournal(source))
     if isinstance(source, FileJournal):
@@ -54,22 +50,18 @@ def open_workspace(source: Source, schema: str | None = None) -> Workspace:
     return _of_database(source, schema)
 
 
-def _is_url(source: str | os.PathLike[str]) -> bool:
-    if isinstance(source, str) and source.startswith(URL_SCHEMES):
-        return True
-    scheme, separator, _ = str(source).partition("://")
-    if separator:
-        raise ValueError(
-            f"{scheme}:// is not supported as a workspace; give a directory, or the URL of a "
-            "PostgreSQL database, postgresql://user:password@host:port/database"
-        )
-    if isinstance(source, str) and _WORDS.match(source):
-        raise ValueError(
-            "the workspace looks like libpq's key=value form of an address: give a URL, "
-            "postgresql://user:password@host:port/database, or PostgresJournal(address); a "
-            "directory of such a name is given as a pathlib.Path"
-        )
-    return False
+def memory_backend(
+    source: str | os.PathLike[str] | Journal | MemoryBackend,
+) -> MemoryBackend:
+    """The memories of a directory, or beside a journal's sessions.
+
+    Raises:
+        ValueError: It is nothing of the kind.
+    """
+    if isinstance(source, MemoryBackend):
+        return source
+    journal = source if isinstance(source, Journal) else FileJournal(source)
+    return open_workspace(journal).memory
 
 
 def _of_files(journal: FileJournal) -> Workspace:

@@ -18,6 +18,8 @@ from scripted import FREE, LONG, ScriptedChatModel, consolidator_of, save_memory
 from langchain_nanomem import MemoryState, Nanomem, NanomemMiddleware, SessionManager
 from langchain_nanomem.deferred import DeferredWork
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "t"}}
 
 
@@ -42,9 +44,9 @@ def slow():
 
 
 @pytest.fixture
-def memory(tmp_path, slow):
+def memory(workspace, slow):
     memory = Nanomem(
-        tmp_path,
+        workspace,
         model=slow,
         deferred=True,
         **(FREE | {"context_window_tokens": 800, "safety_margin_tokens": 0}),
@@ -150,9 +152,9 @@ async def test_the_limit_holds_inline(turn, memory, slow, chat):
     assert memory.consolidator.counter(chat.prompts[-1]) <= 800
 
 
-def test_a_session_is_worked_on_once(tmp_path, slow):
+def test_a_session_is_worked_on_once(workspace, slow):
     """cases/consolidation.md 11: what is asked for meanwhile is not begun, nor queued."""
-    consolidator = consolidator_of(tmp_path, model=slow, deferred=True)
+    consolidator = consolidator_of(workspace, model=slow, deferred=True)
     session = session_of(consolidator, "UAU")
     assert consolidator.defer(session) is True
     assert slow.begun.wait(60)
@@ -164,9 +166,9 @@ def test_a_session_is_worked_on_once(tmp_path, slow):
     assert texts(consolidator) == ["entry 0"]
 
 
-def test_close_waits_up_to_a_time(tmp_path, slow):
+def test_close_waits_up_to_a_time(workspace, slow):
     """Then it says that something is left; what was not begun is dropped, and done later."""
-    consolidator = consolidator_of(tmp_path, model=slow, deferred=True)
+    consolidator = consolidator_of(workspace, model=slow, deferred=True)
     for number in range(6):
         assert consolidator.defer(session_of(consolidator, "UAU", key=f"c:{number}"))
     assert consolidator.close(0.1) is False
@@ -182,7 +184,7 @@ def test_close_waits_up_to_a_time(tmp_path, slow):
     assert len(texts(consolidator)) == 6
 
 
-def test_an_error_in_it_is_logged(tmp_path, caplog):
+def test_an_error_in_it_is_logged(workspace, caplog):
     """Nobody waits who could be told; the worker goes on."""
     work = DeferredWork()
 
@@ -244,6 +246,7 @@ PROGRAM = """
 import sys, threading, time
 from langchain_core.messages import AIMessage
 from scripted import ScriptedChatModel, consolidator_of, save_memory, session_of
+from stores import workspace_at
 
 class Slow(ScriptedChatModel):
     def _generate(self, *args, **kwargs):
@@ -252,7 +255,8 @@ class Slow(ScriptedChatModel):
         return super()._generate(*args, **kwargs)
 
 model = Slow(replies=[save_memory("too late")])
-consolidator = consolidator_of(sys.argv[1], model=model, deferred=True)
+journal = workspace_at(sys.argv[1]).journal
+consolidator = consolidator_of(sys.argv[1], journal=journal, model=model, deferred=True)
 for number in range(int(sys.argv[3])):
     consolidator.defer(session_of(consolidator, "UAU", key=f"c:{number}"))
 print("answered", flush=True)
@@ -271,13 +275,13 @@ def start(path, seconds, sessions, end):
     )
 
 
-def test_killed_in_the_middle_it_is_done_once_at_the_next_start(tmp_path, run):
+def test_killed_in_the_middle_it_is_done_once_at_the_next_start(make, address, workspace, run):
     """The pointer has not moved; the next turn does it, and nothing is there twice."""
-    with start(tmp_path, 60, 1, "wait") as process:
+    with start(address, 60, 1, "wait") as process:
         assert {process.stdout.readline() for _ in range(2)} == {"asked\n", "answered\n"}
         process.send_signal(signal.SIGKILL)
-    consolidator = consolidator_of(tmp_path, save_memory("once"))
-    session = SessionManager(tmp_path).get_or_create("c:0")
+    consolidator = make(save_memory("once"))
+    session = SessionManager(workspace).get_or_create("c:0")
     assert (session.last_consolidated, texts(consolidator)) == (0, [])
     session = consolidator.sessions.get_or_create("c:0")
     assert len(run(consolidator, session)) == 1
@@ -285,18 +289,18 @@ def test_killed_in_the_middle_it_is_done_once_at_the_next_start(tmp_path, run):
     assert texts(consolidator) == ["once"]
 
 
-def test_the_end_of_the_program_waits_for_nothing(tmp_path):
+def test_the_end_of_the_program_waits_for_nothing(make, address):
     """No model call is begun at interpreter exit, and one that runs is not waited for."""
-    with start(tmp_path, 60, 9, "go") as process:
+    with start(address, 60, 9, "go") as process:
         output, _ = process.communicate(timeout=50)
     assert process.returncode == 0
     assert output.count("asked") <= 4
-    assert texts(consolidator_of(tmp_path)) == []
+    assert texts(make()) == []
 
 
-def test_leaving_the_context_waits(tmp_path, slow):
+def test_leaving_the_context_waits(workspace, slow):
     """`with Nanomem(...)`: what is begun is done when the block has ended."""
-    with Nanomem(tmp_path, model=slow, deferred=True, context_window_tokens=200, **FREE) as memory:
+    with Nanomem(workspace, model=slow, deferred=True, context_window_tokens=200, **FREE) as memory:
         session = memory.sessions.get_or_create("s")
         for text in ("q0" + LONG, "q1" + LONG, "q2"):
             session.add_message("user", text)

@@ -10,8 +10,11 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from scripted import FREE, LONG, ScriptedChatModel, save_memory
+from stores import bytes_in
 
 from langchain_nanomem import Erased, MemoryState, Nanomem, Retention, ScopeError
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 ADA, BOB = ("user", "ada"), ("user", "bob")
 
@@ -43,7 +46,8 @@ async def live(path, who, call):
         await call(compiled, "invoke", {"messages": [said]}, config(who))
     memory.sessions.bind_scope(f"old {who}", ("user", who))
     memory.history(f"old {who}").add_messages([HumanMessage(telling(who, "a letter"))])
-    memory.sessions.archive(f"old {who}")
+    if memory.sessions.journal.archive is not None:
+        memory.sessions.archive(f"old {who}")
     store = memory.memory_for(("user", who))
     store.write_long_term(f"- {telling(who, 'another fact')}\n")
     store.append_history(telling(who, "old news"), at=None)
@@ -53,43 +57,51 @@ async def live(path, who, call):
     return memory
 
 
-def bytes_of(path):
-    return {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
-
-
-def holding(path, text):
-    return [str(one) for one, content in bytes_of(path).items() if text.encode() in content]
+def holding(workspace, text):
+    return [place for place, content in bytes_in(workspace).items() if text.encode() in content]
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_no_byte_of_a_user_is_left(tmp_path, call, is_open):
+async def test_no_byte_of_a_user_is_left(workspace, call, is_open):
     """Sessions, checkpoints, memory, versions, log, archive, index and its log: nothing."""
-    await live(tmp_path, "bob", call)
-    memory = await live(tmp_path, "ada", call)
-    assert len(holding(tmp_path, "garden of ada")) >= 5
-    bobs = {one: content for one, content in bytes_of(tmp_path).items() if b"of bob" in content}
+    await live(workspace, "bob", call)
+    memory = await live(workspace, "ada", call)
+    assert len(holding(workspace, "garden of ada")) >= 5
+    bobs = {one: content for one, content in bytes_in(workspace).items() if b"of bob" in content}
     if not is_open:
         memory.close()
-        memory = opened(tmp_path, "ada")
+        memory = opened(workspace, "ada")
     report = memory.erase(user_id="ada")
-    assert holding(tmp_path, "garden of ada") == []
-    assert (report.sessions, report.archived, report.remains) == (["chat ada"], ["old ada"], [])
-    assert {path.name for path in report.files} > {"MEMORY.md", "HISTORY.md"}
-    assert "1 sessions, 1 archived ones" in str(report)
-    assert [one for one in tmp_path.rglob("*") if "ada" in one.name] == []
-    for one, content in bobs.items():
-        if one.suffix in {".jsonl", ".md", ".gz"}:
-            assert one.read_bytes() == content
+    assert holding(workspace, "garden of ada") == []
+    assert (*report.sessions, *report.archived) == ("chat ada", "old ada")
+    assert (report.remains, report.unreadable) == ([], [])
+    assert bytes_in(workspace).keys() == {one for one in bytes_in(workspace) if "ada" not in one}
+    left = bytes_in(workspace)
+    assert all(left[one] == bobs[one] for one in bobs if not one.endswith(("sqlite", "wal")))
     assert memory.memory_for(ADA).search_history("garden") == []
     assert len(memory.memory_for(BOB).search_history("garden", limit=50)) > 9
-    assert memory.sessions.list_archived()[0].key == "old bob"
 
 
-async def test_an_erased_user_may_come_again(tmp_path, call):
+async def test_the_report_counts_what_was_removed(workspace, call):
+    """Of files their paths; in a database the rows."""
+    memory = await live(workspace, "ada", call)
+    report = memory.erase(user_id="ada")
+    if isinstance(workspace, Path):
+        assert {path.name for path in report.files} > {"MEMORY.md", "HISTORY.md"}
+        assert "1 sessions, 1 archived ones" in str(report)
+        assert (report.archived, report.rows) == (["old ada"], 0)
+        assert memory.sessions.list_archived() == []
+    else:
+        assert (report.files, report.archived) == ([], [])
+        assert f"2 sessions, 0 archived ones, {report.rows} rows" in str(report)
+        assert report.rows == 3
+
+
+async def test_an_erased_user_may_come_again(workspace, call):
     """The next turn begins anew, with nothing of before."""
-    memory = await live(tmp_path, "ada", call)
+    memory = await live(workspace, "ada", call)
     memory.erase(user_id="ada")
-    await live(tmp_path, "ada", call)
+    await live(workspace, "ada", call)
     assert len(memory.memory_for(ADA).search_history("garden", limit=50)) > 9
 
 
@@ -102,10 +114,10 @@ def test_of_nobody_nothing_is_known(tmp_path):
     assert [one for one in tmp_path.rglob("*.md")] == []  # noqa: C416
 
 
-def test_a_memory_that_all_share_cannot_be_told_apart(tmp_path):
+def test_a_memory_that_all_share_cannot_be_told_apart(workspace):
     """It says so, and offers to erase by session."""
     for rule in ("workspace", None):
-        memory = Nanomem(tmp_path, scope=rule)
+        memory = Nanomem(workspace, scope=rule)
         with pytest.raises(ScopeError, match=r"session_id|no scope was chosen"):
             memory.erase(user_id="ada")
     with pytest.raises(ScopeError, match="session_id"):
@@ -114,10 +126,10 @@ def test_a_memory_that_all_share_cannot_be_told_apart(tmp_path):
         memory.erase(user_id="ada", session_id="s")
 
 
-def test_a_session_is_erased_with_its_entries(tmp_path):
+def test_a_session_is_erased_with_its_entries(workspace):
     """Messages, log entries and index; of the facts nobody can tell, and the report says it."""
     memory = Nanomem(
-        tmp_path, model=ScriptedChatModel(replies=[save_memory("We met Zoe.", "- Zoe")])
+        workspace, model=ScriptedChatModel(replies=[save_memory("We met Zoe.", "- Zoe")])
     )
     for key in ("one", "two"):
         session = memory.sessions.get_or_create(key)
@@ -128,7 +140,7 @@ def test_a_session_is_erased_with_its_entries(tmp_path):
     report = memory.erase(session_id="one")
     assert (report.sessions, report.log_entries, report.remains) == (["one"], 1, [])
     assert "don't say which session" in str(report)
-    assert holding(tmp_path, "room one of") == []
+    assert holding(workspace, "room one of") == []
     assert [entry.source.split()[0] for entry in memory.memory.history_entries()] == ["two"]
     assert memory.memory.search_history("room", session_id="two")
 
@@ -216,9 +228,9 @@ def test_the_very_session_goes_though_it_is_damaged(tmp_path, where):
     assert [one.source for one in memory.memory_for(ADA).history_entries()] == ["t 0-1"]
 
 
-def test_the_entries_of_a_session_that_is_gone_go_too(tmp_path):
+def test_the_entries_of_a_session_that_is_gone_go_too(workspace):
     """Deleted before, it can't tell whose it was: all logs are looked through."""
-    memory = opened(tmp_path, "ada")
+    memory = opened(workspace, "ada")
     for scope in (ADA, BOB):
         memory.memory_for(scope).append_history("news", source=f"of {scope[1]} 0-1")
     assert memory.erase(session_id="of bob").log_entries == 1
@@ -269,9 +281,9 @@ def test_it_makes_no_difference_where_it_is_said(tmp_path, from_private, what):
         assert [kept["key"] for kept in one.sessions.list_sessions()] == ["of bob"]
 
 
-def test_what_was_private_alone_is_erased(tmp_path):
+def test_what_was_private_alone_is_erased(workspace):
     """It is in the report; no note has anybody look for facts that can't be there."""
-    memory = opened(tmp_path, "ada")
+    memory = opened(workspace, "ada")
     memory.memory_for(ADA).write_long_term("- a fact")
     private = memory.off_the_record()
     said(private, "s", ADA, telling("ada", "roses"))
@@ -282,9 +294,9 @@ def test_what_was_private_alone_is_erased(tmp_path):
 
 @pytest.mark.parametrize("source", ["my chat", "my chat 3-9", "my chat 12-40"])
 @pytest.mark.parametrize("is_rolled", [False, True])
-def test_whatever_names_the_session_goes(tmp_path, source, is_rolled):
+def test_whatever_names_the_session_goes(workspace, source, is_rolled):
     """With a range or without; what names one whose name is alike stays."""
-    memory = Nanomem(tmp_path)
+    memory = Nanomem(workspace)
     others = ["my", "my 0-4", "my chat too", "my chat too 0-1", "chat", "my chat 1", "my chat 0-4 "]
     for name in [*others, source]:
         memory.memory.append_history(f"[2020-01-01 10:00] told of {name}", source=name)
@@ -344,18 +356,18 @@ def test_what_is_logged_leaves_the_index_too(tmp_path):
     assert [hit.session_id for hit in store.search_history("garden")] == ["t"]
 
 
-def test_all_logs_are_looked_through(tmp_path):
+def test_all_logs_are_looked_through(workspace):
     """The session may have been another's before it was deleted, or nobody's yet."""
-    memory = opened(tmp_path, "ada")
+    memory = opened(workspace, "ada")
     said(memory, "s", ADA, "hello")
     for scope in ((), ADA, BOB):
         memory.memory_for(scope).append_history("news", source="s 0-1")
     assert memory.erase(session_id="s").log_entries == 3
 
 
-def test_what_was_logged_before_a_session_was_somebodys_goes(tmp_path):
+def test_what_was_logged_before_a_session_was_somebodys_goes(workspace):
     """Until then it is in the workspace's own log; what others have logged stays theirs."""
-    memory = opened(tmp_path, "ada")
+    memory = opened(workspace, "ada")
     for scope in ((), BOB):
         memory.memory_for(scope).append_history(telling("ada", "news"), source="s 0-1")
         memory.memory_for(scope).append_history("other", source="t 0-1")
@@ -449,10 +461,10 @@ def test_what_remains_is_found_in_whatever_form(tmp_path, text):
     assert {Path(place).stem for place in report.remains} == {*forms}
 
 
-def test_a_consolidation_under_way_writes_nothing_afterwards(tmp_path):
+def test_a_consolidation_under_way_writes_nothing_afterwards(workspace):
     """The model answers after its user was erased: nothing of it gets onto the disk."""
     erased = threading.Event()
-    memory = opened(tmp_path, "ada")
+    memory = opened(workspace, "ada")
 
     def reply(_messages):
         memory.erase(user_id="ada")
@@ -466,4 +478,4 @@ def test_a_consolidation_under_way_writes_nothing_afterwards(tmp_path):
         session.add_message("user", telling("ada", number))
     memory.consolidator.compact(session)
     assert erased.is_set()
-    assert holding(tmp_path, "garden of ada") == []
+    assert holding(workspace, "garden of ada") == []

@@ -26,6 +26,8 @@ from langchain_nanomem import (
 )
 from langchain_nanomem.memory_journal import MemoryJournal
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 LONG = " word" * 90
 COUNTER = TokenCounter()  # one for all: it takes a while to load
 FREE = {
@@ -66,9 +68,9 @@ def remembering():
 # --- the parts ---
 
 
-def test_it_has_every_part_on_one_workspace(tmp_path):
+def test_it_has_every_part_on_one_workspace(workspace):
     """Each part is of its class, and all share the same sessions and memory."""
-    mem = Nanomem(tmp_path)
+    mem = Nanomem(workspace)
     assert isinstance(mem.sessions, SessionManager)
     assert isinstance(mem.consolidator, MemoryConsolidator)
     assert isinstance(mem.memory, MemoryStore)
@@ -114,7 +116,7 @@ def test_a_url_of_another_kind_is_an_error_that_says_what_is_taken(scheme):
 def test_an_address_in_words_is_no_directory(tmp_path, monkeypatch, address):
     """What libpq would take for an address is refused, and makes no directory of its name."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="give a URL") as raised:
+    with pytest.raises(ValueError, match="postgresql://") as raised:
         Nanomem(address)
     assert "secret" not in str(raised.value)
     assert Nanomem(tmp_path / address).sessions.list_sessions() == []
@@ -142,10 +144,10 @@ def test_a_schema_is_for_a_database(tmp_path):
         {"max_failures": 0},
     ],
 )
-def test_wrong_arguments_are_value_errors(tmp_path, options):
+def test_wrong_arguments_are_value_errors(workspace, options):
     """cases/consolidation.md 9: also a window of which nothing is left."""
     with pytest.raises(ValueError, match=r"."):
-        Nanomem(tmp_path, **options)
+        Nanomem(workspace, **options)
 
 
 def test_the_options_of_the_consolidator_pass_through(tmp_path):
@@ -176,18 +178,18 @@ def test_each_scope_has_a_memory(tmp_path):
     assert mem.memory_for(()).memory_path == mem.memory.memory_path
 
 
-def test_close_and_the_context_manager_let_go_of_nothing_that_counts(tmp_path):
+def test_close_and_the_context_manager_let_go_of_nothing_that_counts(workspace):
     """All is on the disk before close, which may be called twice, and it can be used after."""
-    with Nanomem(tmp_path) as mem:
+    with Nanomem(workspace) as mem:
         mem.history("s").add_user_message("hi")
     mem.close()
     assert [m.content for m in mem.history("s").messages] == ["hi"]
-    assert [m.content for m in Nanomem(tmp_path).history("s").messages] == ["hi"]
+    assert [m.content for m in Nanomem(workspace).history("s").messages] == ["hi"]
 
 
-def test_the_system_prompt_is_used_in_prompt_and_node(tmp_path):
+def test_the_system_prompt_is_used_in_prompt_and_node(workspace):
     """One system prompt stands in front in both."""
-    mem = Nanomem(tmp_path, system_prompt="You are Ada.")
+    mem = Nanomem(workspace, system_prompt="You are Ada.")
     chat = ScriptedChatModel(replies=["ok"])
     graph_of(mem, chat).invoke({"messages": [HumanMessage("hi")]}, config())
     assert chat.prompts[0][0] == SystemMessage("You are Ada.")
@@ -197,12 +199,12 @@ def test_the_system_prompt_is_used_in_prompt_and_node(tmp_path):
 # --- over restarts, threads and users ---
 
 
-def test_a_restart_keeps_pointer_and_memory(tmp_path):
+def test_a_restart_keeps_pointer_and_memory(workspace):
     """cases/consolidation.md 12: a new Nanomem on the directory goes on where the old one was."""
     model, chat = remembering(), ScriptedChatModel(replies=["ok" + LONG])
-    talk(graph_of(Nanomem(tmp_path, model=model, **FREE), chat), 7, config())
+    talk(graph_of(Nanomem(workspace, model=model, **FREE), chat), 7, config())
     calls, before = model.calls, chat.prompts[-1]
-    mem = Nanomem(tmp_path, model=model, **FREE)
+    mem = Nanomem(workspace, model=model, **FREE)
     pointer = mem.sessions.get_or_create("t").last_consolidated
     assert calls > 0
     assert pointer > 0
@@ -214,21 +216,21 @@ def test_a_restart_keeps_pointer_and_memory(tmp_path):
     assert mem.sessions.get_or_create("t").last_consolidated == pointer
 
 
-def test_a_new_thread_knows_the_memory(tmp_path):
+def test_a_new_thread_knows_the_memory(workspace):
     """A new thread of the same workspace starts with what others left in memory."""
     model, chat = remembering(), ScriptedChatModel(replies=["ok" + LONG])
-    mem = Nanomem(tmp_path, model=model, **FREE)
+    mem = Nanomem(workspace, model=model, **FREE)
     talk(graph_of(mem, chat), 6, config("one"))
     assert "- fact 0" in mem.memory.read_long_term()
-    talk(graph_of(Nanomem(tmp_path, **FREE), chat), 1, config("two"))
+    talk(graph_of(Nanomem(workspace, **FREE), chat), 1, config("two"))
     prompt = chat.prompts[-1]
     assert [m.type for m in prompt] == ["system", "human"]
     assert prompt[0].content == mem.memory.get_memory_context()
 
 
-def test_two_threads_write_into_one_memory(tmp_path):
+def test_two_threads_write_into_one_memory(workspace):
     """What one thread learns does not undo what another did."""
-    mem = Nanomem(tmp_path, model=remembering(), **FREE)
+    mem = Nanomem(workspace, model=remembering(), **FREE)
     graph = graph_of(mem, ScriptedChatModel(replies=["ok" + LONG]))
     talk(graph, 6, config("one"))
     facts = mem.memory.read_long_term()
@@ -238,13 +240,13 @@ def test_two_threads_write_into_one_memory(tmp_path):
     assert {e.source.split()[0] for e in mem.memory.history_entries()} == {"one", "two"}
 
 
-def test_users_do_not_see_each_others_memory(tmp_path):
+def test_users_do_not_see_each_others_memory(workspace):
     """cases/consolidation.md 35: by user, what one is told never reaches the other's prompt."""
     model = ScriptedChatModel(
         replies=[lambda shown: save_memory("e", f"- {shown[-1].content.split('name is ')[1][:5]}")]
     )
     chat = ScriptedChatModel(replies=["ok" + LONG])
-    mem = Nanomem(tmp_path, model=model, scope="user", **FREE)
+    mem = Nanomem(workspace, model=model, scope="user", **FREE)
     graph = graph_of(mem, chat)
     for user, name in [("a", "Alice"), ("b", "Bobby")]:
         for n in range(8):
@@ -260,11 +262,11 @@ def test_users_do_not_see_each_others_memory(tmp_path):
         assert other not in shown
 
 
-def test_a_model_that_always_fails_never_stops_a_turn(tmp_path):
+def test_a_model_that_always_fails_never_stops_a_turn(workspace):
     """cases/consolidation.md 17, 18: every turn is answered, and after three failures it is raw."""
     model = ScriptedChatModel(replies=[RuntimeError("down")])
     chat = ScriptedChatModel(replies=["ok" + LONG])
-    mem = Nanomem(tmp_path, model=model, **FREE)
+    mem = Nanomem(workspace, model=model, **FREE)
     graph = graph_of(mem, chat)
     talk(graph, 14, config())
     assert chat.calls == 14
@@ -277,18 +279,18 @@ def test_a_model_that_always_fails_never_stops_a_turn(tmp_path):
     assert mem.memory.read_long_term() == ""
 
 
-def test_without_a_model_the_first_due_one_raises(tmp_path):
+def test_without_a_model_the_first_due_one_raises(workspace):
     """With model None sessions and graph work until a consolidation is due, then it is told."""
-    mem = Nanomem(tmp_path, **FREE)
+    mem = Nanomem(workspace, **FREE)
     graph = graph_of(mem, ScriptedChatModel(replies=["ok" + LONG]))
     with pytest.raises(ConsolidationError, match="model"):
         talk(graph, 9, config())
     assert len(mem.history("t").messages) > 6
 
 
-def test_threads_and_runs_at_once(tmp_path):
+def test_threads_and_runs_at_once(workspace):
     """Many runs at once on threads of their own lose nothing and consolidate each range once."""
-    mem = Nanomem(tmp_path, model=remembering(), **FREE)
+    mem = Nanomem(workspace, model=remembering(), **FREE)
     chat = ScriptedChatModel(replies=["ok" + LONG])
     graph = graph_of(mem, chat)
     workers = [threading.Thread(target=talk, args=(graph, 7, config(f"t{n}"))) for n in range(4)]
@@ -303,7 +305,7 @@ def test_threads_and_runs_at_once(tmp_path):
         assert said == [f"q{i}{LONG}" for i in range(7)]
 
 
-async def test_async_runs_do_not_block_each_other(tmp_path):
+async def test_async_runs_do_not_block_each_other(workspace):
     """A consolidation that waits for its model holds up no other thread's turn."""
     release = asyncio.Event()
 
@@ -312,7 +314,7 @@ async def test_async_runs_do_not_block_each_other(tmp_path):
             await release.wait()
             return self._generate(*args, **kwargs)
 
-    mem = Nanomem(tmp_path, model=Slow(replies=[save_memory()]), **FREE)
+    mem = Nanomem(workspace, model=Slow(replies=[save_memory()]), **FREE)
     graph = graph_of(mem, ScriptedChatModel(replies=["ok"]))
     messages = [m for n in range(6) for m in (HumanMessage(f"q{LONG}"), AIMessage(f"a{LONG}"))]
     slow = asyncio.create_task(

@@ -15,6 +15,7 @@ from scripted import (
     session_of,
     texts,
 )
+from stores import bytes_in
 
 from langchain_nanomem import MemoryState, MemoryStore, Nanomem
 from langchain_nanomem.applying import Applier
@@ -23,6 +24,8 @@ from langchain_nanomem.errors import SessionNotFoundError
 from langchain_nanomem.journal import ReplacedError
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory_journal import MemoryJournal
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 OFF = {"configurable": {"thread_id": "t", "off_the_record": True}}
 ON = {"configurable": {"thread_id": "t"}}
@@ -42,13 +45,19 @@ def graph_of(memory):
     return graph.compile(checkpointer=memory.checkpointer), chat
 
 
-def everything(path):
-    return b"".join(one.read_bytes() for one in path.rglob("*") if one.is_file())
+def everything(workspace):
+    return b"".join(bytes_in(workspace).values())
 
 
-async def test_it_is_kept_and_never_remembered(tmp_path, call):
+def kept(workspace):
+    """All but what is kept for the search."""
+    found = bytes_in(workspace)
+    return {place: content for place, content in found.items() if "/." not in place}
+
+
+async def test_it_is_kept_and_never_remembered(workspace, call):
     """Once marked, however long it gets: no model is asked, nothing is logged or found."""
-    memory = opened(tmp_path)
+    memory = opened(workspace)
     memory.memory.write_long_term("- likes tea")
     graph, chat = graph_of(memory)
     for number in range(8):
@@ -63,14 +72,14 @@ async def test_it_is_kept_and_never_remembered(tmp_path, call):
     assert last.content.startswith("7 nobody")
     assert len(memory.sessions.get_or_create("t").messages) == 16
     assert memory.consolidator.compact(memory.sessions.get_or_create("t")) == []
-    again = SessionManager(tmp_path)
+    again = SessionManager(workspace)
     assert again.is_off_the_record("t")
     assert not again.is_off_the_record("u")
 
 
-async def test_the_tools_remember_nothing_of_it(tmp_path, call):
+async def test_the_tools_remember_nothing_of_it(workspace, call):
     """The agent may look things up, and forget; it can't put anything into the memory."""
-    memory = opened(tmp_path)
+    memory = opened(workspace)
     memory.history("other").add_messages([HumanMessage("the piano is blue")])
     memory.sessions.keep_off_the_record("t")
     search, remember, forget = memory.tools(writing=True)
@@ -81,9 +90,9 @@ async def test_the_tools_remember_nothing_of_it(tmp_path, call):
 
 
 @pytest.mark.parametrize("how", ["invoke", "stream"])
-async def test_around_a_chain_it_is_the_same(tmp_path, call, how):
+async def test_around_a_chain_it_is_the_same(workspace, call, how):
     """`wrap` looks at the config too, and binds the session to its scope as before."""
-    memory = opened(tmp_path, scope="user")
+    memory = opened(workspace, scope="user")
     chain = memory.wrap(ScriptedChatModel(replies=["I see."]))
     config = {"configurable": {**OFF["configurable"], "user_id": "ada"}}
     for number in range(8):
@@ -95,9 +104,9 @@ async def test_around_a_chain_it_is_the_same(tmp_path, call, how):
     assert memory.sessions.get_or_create("t").scope == ("user", "ada")
 
 
-async def test_of_a_graph_without_a_memory_nothing_is_searched(tmp_path, call):
+async def test_of_a_graph_without_a_memory_nothing_is_searched(workspace, call):
     """The checkpointer looks at the config, and so does a tool that would remember."""
-    memory = opened(tmp_path)
+    memory = opened(workspace)
     _, remember, _ = memory.tools(writing=True)
     graph = StateGraph(MemoryState)
     graph.add_node("echo", lambda _: {"messages": ["I see the owl"]})
@@ -113,15 +122,15 @@ async def test_of_a_graph_without_a_memory_nothing_is_searched(tmp_path, call):
 
 @pytest.mark.parametrize("how", ["maybe_consolidate_by_tokens", "compact"])
 @pytest.mark.parametrize("by_another", [False, True])
-def test_marked_while_the_model_thinks_nothing_gets_into_memory(tmp_path, run, how, by_another):
+def test_marked_while_the_model_thinks_nothing_gets_into_memory(workspace, run, how, by_another):
     """The answer is dropped, and the pointer stays; no retry, no raw entry, no error."""
 
     def reply(_messages):
-        sessions = SessionManager(tmp_path) if by_another else consolidator.sessions
+        sessions = SessionManager(workspace) if by_another else consolidator.sessions
         sessions.keep_off_the_record(KEY)
         return save_memory("The owl.", "- the owl")
 
-    consolidator = consolidator_of(tmp_path, reply, window=400)
+    consolidator = consolidator_of(workspace, reply, window=400)
     session = session_of(consolidator, "UAUAUAUA")
     assert run(consolidator, session, how=how) == []
     assert consolidator.model.calls == 1
@@ -132,9 +141,9 @@ def test_marked_while_the_model_thinks_nothing_gets_into_memory(tmp_path, run, h
 
 
 @pytest.mark.parametrize("answer", [save_memory("The owl.", "- the owl"), "no call"])
-def test_marked_behind_the_answer_nothing_gets_into_memory(tmp_path, answer):
+def test_marked_behind_the_answer_nothing_gets_into_memory(workspace, answer):
     """The same where the consolidation is deferred, and where the model failed too often."""
-    memory = opened(tmp_path, deferred=True, max_failures=1)
+    memory = opened(workspace, deferred=True, max_failures=1)
 
     def reply(_messages):
         memory.sessions.keep_off_the_record("t")
@@ -154,15 +163,15 @@ def killed(*_args, **_options):
     raise KeyboardInterrupt
 
 
-def test_marked_before_an_answer_is_carried_out_it_is_not(tmp_path, run, monkeypatch):
+def test_marked_before_an_answer_is_carried_out_it_is_not(workspace, run, monkeypatch):
     """It was in the journal when the process was killed: nobody finishes it."""
-    consolidator = consolidator_of(tmp_path, window=400)
+    consolidator = consolidator_of(workspace, window=400)
     session = session_of(consolidator, "UAUAUAUA")
     with monkeypatch.context() as patch:
         patch.setattr(MemoryStore, "append_history", killed)
         with pytest.raises(KeyboardInterrupt):
             run(consolidator, session)
-    again = consolidator_of(tmp_path, window=400)
+    again = consolidator_of(workspace, window=400)
     again.sessions.keep_off_the_record(KEY)
     assert run(again, session_of(again)) == []
     applier, conversation = Applier(again.sessions, again.memory_for), of_session(session_of(again))
@@ -183,13 +192,13 @@ def test_what_was_found_before_is_found_no_more(tmp_path):
     assert memory.sessions.is_off_the_record("t")
 
 
-async def test_of_a_private_conversation_no_byte_is_kept(tmp_path, call):
+async def test_of_a_private_conversation_no_byte_is_kept(workspace, call):
     """It goes on from turn to turn, knows the memory, and leaves nothing on the disk."""
-    memory = opened(tmp_path, recall_tokens=200)
+    memory = opened(workspace, recall_tokens=200)
     memory.memory.write_long_term("- likes tea")
     memory.history("before").add_messages([HumanMessage("the piano is blue")])
     memory.memory.search_history("piano")
-    before = everything(tmp_path / "memory") + everything(tmp_path / "sessions")
+    before = kept(workspace)
     private = memory.off_the_record()
     graph, chat = graph_of(private)
     for number in range(8):
@@ -204,8 +213,8 @@ async def test_of_a_private_conversation_no_byte_is_kept(tmp_path, call):
     assert "the piano is blue" in await call(search, "invoke", {"query": "piano"}, ON)
     assert "off the record" in await call(remember, "invoke", {"fact": SECRET}, ON)
     assert private.consolidator.model.calls == 0
-    assert everything(tmp_path / "memory") + everything(tmp_path / "sessions") == before
-    assert SECRET.encode() not in everything(tmp_path)
+    assert kept(workspace) == before
+    assert SECRET.encode() not in everything(workspace)
     assert memory.sessions.list_sessions()[0]["key"] == "before"
     assert {one["key"] for one in private.sessions.list_sessions()} == {"chat", "t"}
 

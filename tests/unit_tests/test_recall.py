@@ -14,6 +14,8 @@ from langchain_nanomem import MemoryStore, Nanomem
 from langchain_nanomem.memory_lines import shown_with
 from langchain_nanomem.search_query import tags_in
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "now"}}
 PIANO = "My piano teacher is called Mrs. Kowalski."
 
@@ -30,9 +32,9 @@ async def prompt_of(memory, call, *said):
     return await call(memory.prompt, "invoke", {"messages": [*said]}, CONFIG)
 
 
-async def test_what_was_said_earlier_stands_before_the_question(tmp_path, call):
+async def test_what_was_said_earlier_stands_before_the_question(workspace, call):
     """Fenced, dated, with its session; the question is last, and the system prompt as it was."""
-    memory = opened(tmp_path)
+    memory = opened(workspace)
     asked = HumanMessage("Who is my piano teacher?")
     system, recalled, question = await prompt_of(memory, call, asked)
     assert question.content == asked.content
@@ -41,9 +43,9 @@ async def test_what_was_said_earlier_stands_before_the_question(tmp_path, call):
     assert f"user: {PIANO} (session before)" in recalled.content
 
 
-async def test_what_is_in_the_prompt_is_not_recalled(tmp_path, call):
+async def test_what_is_in_the_prompt_is_not_recalled(workspace, call):
     """Of the conversation itself nothing is shown twice."""
-    memory = opened(tmp_path)
+    memory = opened(workspace)
     memory.sessions.delete("before")
     said = [HumanMessage(PIANO, id="1"), AIMessage("Noted.", id="2")]
     prompt = await prompt_of(memory, call, *said, HumanMessage("Who is my piano teacher?"))
@@ -51,16 +53,16 @@ async def test_what_is_in_the_prompt_is_not_recalled(tmp_path, call):
 
 
 @pytest.mark.parametrize("options", [{"recall_tokens": 0}, {"context_window_tokens": 60}])
-async def test_nothing_is_recalled_without_room(tmp_path, call, options):
+async def test_nothing_is_recalled_without_room(workspace, call, options):
     """Where it is off, or would push something out of the prompt."""
-    memory = opened(tmp_path, **options)
+    memory = opened(workspace, **options)
     prompt = await prompt_of(memory, call, HumanMessage("Who is my piano teacher?"))
     assert [message.type for message in prompt] == ["system", "human"]
 
 
-async def test_nothing_of_another_user_is_recalled(tmp_path, call):
+async def test_nothing_of_another_user_is_recalled(workspace, call):
     """The scope of the session is what is searched."""
-    memory = opened(tmp_path, scope="user")
+    memory = opened(workspace, scope="user")
     for user in ("ada", "bob"):
         memory.sessions.bind_scope(f"of {user}", ("user", user))
         memory.history(f"of {user}").add_messages([HumanMessage(f"{user} plays the piano")])
@@ -98,10 +100,10 @@ TAGGED = (
         ([], "# User\n- Ada"),
     ],
 )
-def test_tags_select_what_is_shown(tmp_path, tags, shown):
+def test_tags_select_what_is_shown(workspace, tags, shown):
     """Lines with one of the tags, or under such a heading, and those without any."""
     assert shown_with(TAGGED, tags) == shown
-    store = MemoryStore(tmp_path)
+    store = MemoryStore(workspace)
     store.write_long_term(TAGGED)
     assert shown in store.get_memory_context(tags)
 
@@ -192,19 +194,19 @@ def test_what_has_no_tags_above_it_is_always_shown(lines, tags):
         ("a C# heading # one &#xe9; ##two a#three", set()),
     ],
 )
-def test_what_a_tag_is(tmp_path, text, tags):
+def test_what_a_tag_is(workspace, text, tags):
     """Colours and parts of URLs are none, neither in a memory nor in a search."""
     assert tags_in(text) == tags
     assert shown_with(f"- {text}", []) == ("" if tags else f"- {text}")
-    store = MemoryStore(tmp_path)
+    store = MemoryStore(workspace)
     store.append_history(f"piano {text}")
     for tag in ("home", "b", "ff0000"):
         assert bool(store.search_history("piano", tags=[tag])) == (tag in tags)
 
 
-async def test_a_prompt_shows_the_chosen_facts(tmp_path, call):
+async def test_a_prompt_shows_the_chosen_facts(workspace, call):
     """`memory_tags` of the memory; the file has all of them."""
-    memory = opened(tmp_path, memory_tags=["project"])
+    memory = opened(workspace, memory_tags=["project"])
     memory.memory.write_long_term(TAGGED)
     system, *_ = await prompt_of(memory, call, HumanMessage("Hi"))
     assert "a bridge" in system.content
@@ -212,9 +214,9 @@ async def test_a_prompt_shows_the_chosen_facts(tmp_path, call):
     assert "swims" not in system.content
 
 
-async def test_the_consolidating_model_is_told_to_keep_tags(tmp_path):
+async def test_the_consolidating_model_is_told_to_keep_tags(workspace):
     """If there are any; it is shown the whole memory."""
-    memory = opened(tmp_path, memory_tags=[])
+    memory = opened(workspace, memory_tags=[])
     memory.memory.write_long_term(TAGGED)
     session = memory.sessions.get_or_create("s")
     for text in ("one", "two", "three"):

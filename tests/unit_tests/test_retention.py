@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,22 +11,25 @@ import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from stores import date_back
 
 from langchain_nanomem import CorruptRecordError, MemoryStore, Nanomem, Retention, SessionManager
 from langchain_nanomem.errors import SessionNotFoundError
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
 
 NOW = datetime(2026, 5, 8, 12, tzinfo=UTC)
 
 
 def said(memory, key, text, days_ago=0.0):
     memory.history(key).add_messages([HumanMessage(text)])
-    when = (NOW - timedelta(days=days_ago)).timestamp()
-    os.utime(memory.sessions.journal.path(key), (when, when))
+    date_back(memory.sessions.journal, key, NOW - timedelta(days=days_ago))
 
 
 @pytest.fixture
-def memory(tmp_path):
-    found = Nanomem(tmp_path)
+def memory(workspace):
+    found = Nanomem(workspace)
     for key, days in (("old", 90), ("middle", 30), ("new", 0)):
         said(found, key, f"the {key} owl sits in the barn", days)
     return found
@@ -112,6 +114,7 @@ def test_a_search_sees_one_moment(tmp_path, with_meaning):
     assert len(memory.memory.search_history("owl", limit=18, neighbours=1)) == 18
 
 
+@ON_FILES
 def test_a_session_that_is_in_both_places_is_found_once(memory):
     """What a crash left in the archive counts once; it goes at the next use of the session."""
     memory.sessions.archive("old")
@@ -129,6 +132,7 @@ def test_a_session_that_is_in_both_places_is_found_once(memory):
     assert kept.path.exists()
 
 
+@ON_FILES
 def test_it_is_brought_back_by_hand(memory):
     """And not over another of the same key."""
     assert memory.sessions.archive("old")
@@ -170,6 +174,7 @@ def test_an_object_of_it_brings_it_back(memory, tmp_path, by_another):
     assert texts == ["the old owl sits in the barn", "more", "and more"]
 
 
+@ON_FILES
 def test_an_object_of_one_that_left_the_archive_cannot_be_saved(memory):
     """What was put away and then deleted is no second session, whoever holds an object of it."""
     for delete in (memory.sessions.delete, memory.sessions.delete_archived):
@@ -205,6 +210,7 @@ def test_what_a_repair_put_aside_outlives_the_archive(memory, tmp_path):
     assert list(tmp_path.rglob("*damaged*")) == []
 
 
+@ON_FILES
 def test_to_be_read_makes_a_session_no_newer(memory):
     """It is as old as its last message, also when it comes back; written to, it is new."""
     before = {one["key"]: one["updated_at"] for one in memory.sessions.list_sessions()}
@@ -219,6 +225,7 @@ def test_to_be_read_makes_a_session_no_newer(memory):
     assert memory.sessions.list_sessions()[0]["key"] == "old"
 
 
+@ON_FILES
 def test_what_is_put_away_already_is_let_alone(memory):
     """The file of the archive stays as it is, with when it was put away."""
     memory.sessions.archive("old")
@@ -240,6 +247,7 @@ def test_a_deleted_session_leaves_the_archive(memory, tmp_path):
     assert [path for path in left if b"old owl" in path.read_bytes()] == []
 
 
+@ON_FILES
 def test_a_damaged_archive_is_loud_where_it_is_used(memory, caplog):
     """It is never an empty session; search goes on without it, and says so."""
     memory.sessions.archive("old")
@@ -252,6 +260,7 @@ def test_a_damaged_archive_is_loud_where_it_is_used(memory, caplog):
     assert "is not searched" in caplog.text
 
 
+@ON_FILES
 def test_a_damaged_session_is_not_put_away(memory):
     """It stays where it is, as it is."""
     path = memory.sessions.journal.path("old")
@@ -268,6 +277,7 @@ def test_a_damaged_session_is_not_put_away(memory):
 # --- by age, number and size ---
 
 
+@ON_FILES
 @pytest.mark.parametrize(
     ("rule", "gone"),
     [
@@ -308,15 +318,36 @@ def retained(memory, other, use, rule, now=NOW):
     return reports[0]
 
 
-@pytest.mark.parametrize("action", ["archive", "delete"])
-def test_what_is_written_meanwhile_stays(memory, tmp_path, action):
-    """A message comes when the session is due already, and before it goes: none is lost."""
-    other = SessionManager(tmp_path)
+def keep_what_is_written_to(memory, workspace, action):
+    other = SessionManager(workspace)
     write = lambda: other.append_messages("old", [HumanMessage("just now")])  # noqa: E731
     report = retained(memory, other, write, Retention(max_sessions=0, action=action))
     assert sorted([*report.archived, *report.deleted]) == ["middle", "new"]
     assert keys(memory) == ["old"]
     assert memory.sessions.get_or_create("old").messages[-1]["content"] == "just now"
+
+
+def test_what_is_written_meanwhile_is_not_deleted(memory, workspace):
+    """A message comes when the session is due already, and before it goes: none is lost."""
+    keep_what_is_written_to(memory, workspace, "delete")
+
+
+@ON_FILES
+def test_what_is_written_meanwhile_is_not_archived(memory, workspace):
+    """Nor is it put away."""
+    keep_what_is_written_to(memory, workspace, "archive")
+
+
+def test_where_there_is_no_archive_nothing_is_put_away(memory, workspace):
+    """A database keeps none: it says so before anything is done; versions can be limited."""
+    rule = Retention(max_sessions=0)
+    if isinstance(workspace, Path):
+        assert memory.apply_retention(rule, now=NOW).archived == ["old", "middle", "new"]
+        return
+    with pytest.raises(ValueError, match=r"no archive.*action=.delete"):
+        memory.apply_retention(rule, now=NOW)
+    assert keys(memory) == ["middle", "new", "old"]
+    assert memory.apply_retention(Retention(max_versions=1, history_years=1), now=NOW).deleted == []
 
 
 def test_what_came_back_and_went_again_is_as_new_as_it_is(memory, tmp_path):
@@ -331,6 +362,7 @@ def test_what_came_back_and_went_again_is_as_new_as_it_is(memory, tmp_path):
     assert [one.key for one in memory.sessions.list_archived()] == ["old"]
 
 
+@ON_FILES
 def test_the_archive_has_an_age_too(memory):
     """So long after they were put away they are deleted."""
     memory.sessions.archive("old")
@@ -392,9 +424,9 @@ def test_no_entry_passes_for_a_part_of_another(tmp_path):
     assert log.read_text().strip() == "[2026-05-05 10:00] now"
 
 
-def test_an_entry_is_appended_once_whatever_was_rolled(tmp_path):
+def test_an_entry_is_appended_once_whatever_was_rolled(workspace):
     """Its id is known in the files of earlier years, too."""
-    store = MemoryStore(tmp_path)
+    store = MemoryStore(workspace)
     for _ in range(2):
         store.append_history("long ago", at=datetime(2020, 1, 1, tzinfo=UTC), entry_id="x")
         store.roll_history(2025)
@@ -420,9 +452,9 @@ def test_a_crash_while_rolling_loses_and_doubles_nothing(tmp_path):
 # --- versions ---
 
 
-def test_old_versions_of_the_memory_go(tmp_path):
+def test_old_versions_of_the_memory_go(workspace):
     """By number and by age, in every scope; those of a fresh change stay."""
-    memory = Nanomem(tmp_path, scope="user")
+    memory = Nanomem(workspace, scope="user")
     store = memory.memory_for(("user", "Ada+Bob"))
     for number in range(6):
         store.write_long_term(f"version {number}")
@@ -438,6 +470,7 @@ def test_old_versions_of_the_memory_go(tmp_path):
     assert store.has_change("c")
 
 
+@ON_FILES
 def test_what_stays_in_the_archive_keeps_nothing_else(memory, monkeypatch):
     """One that the system does not let go is named; the others go."""
     for key in ("old", "middle"):
@@ -509,6 +542,7 @@ def test_a_damaged_log_keeps_no_other(tmp_path, caplog):
     assert [len(one.versions()) for one in stores] == [0, 0]
 
 
+@ON_FILES
 def test_from_a_private_conversation_it_is_the_same(memory):
     """What is kept is the workspace's; what is not kept ends by itself."""
     private = memory.off_the_record()

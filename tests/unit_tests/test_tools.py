@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +24,8 @@ from langchain_nanomem import (
     create_search_memory_tool,
 )
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 
 @pytest.fixture(params=["sync", "async"])
 def search(request):
@@ -44,8 +45,8 @@ def config(**configurable):
 
 
 @pytest.fixture
-def mem(tmp_path):
-    return Nanomem(tmp_path)
+def mem(workspace):
+    return Nanomem(workspace)
 
 
 def say(mem, key, *texts):
@@ -76,9 +77,9 @@ async def test_it_says_so_when_there_is_nothing(mem, search):
     assert "Nothing" in await search(tool, "", config())
 
 
-async def test_consolidated_messages_are_found_word_for_word(tmp_path, search):
+async def test_consolidated_messages_are_found_word_for_word(workspace, search):
     """What only the session has, since its summary does not say it, is found too."""
-    mem = Nanomem(tmp_path, model=ScriptedChatModel(replies=[save_memory("small talk", "- x")]))
+    mem = Nanomem(workspace, model=ScriptedChatModel(replies=[save_memory("small talk", "- x")]))
     say(mem, "s", "the wifi key is hunter2", "noted", "bye", "bye")
     session = mem.sessions.get_or_create("s")
     mem.consolidator.compact(session)
@@ -151,6 +152,7 @@ async def test_media_leave_a_mark(mem, search):
     assert "QUJD" not in found
 
 
+@pytest.mark.back_ends("files")
 async def test_a_damaged_session_does_not_hide_the_others(mem, search, caplog):
     """A session that can't be read is left out with a warning, and stays as it is."""
     say(mem, "good", "needle here")
@@ -169,22 +171,22 @@ async def test_a_damaged_session_does_not_hide_the_others(mem, search, caplog):
 # --- scopes ---
 
 
-async def test_by_default_it_searches_the_sessions_own_scope(tmp_path, search):
+async def test_by_default_it_searches_the_sessions_own_scope(workspace, search):
     """Without a rule it is the scope that the session in the config is bound to."""
-    sessions = SessionManager(tmp_path)
-    tool = create_search_memory_tool(lambda scope: MemoryStore(tmp_path, scope), sessions)
-    MemoryStore(tmp_path, ("user", "a")).append_history("needle of a")
-    MemoryStore(tmp_path).append_history("needle of all")
+    sessions = SessionManager(workspace)
+    tool = create_search_memory_tool(lambda scope: MemoryStore(workspace, scope), sessions)
+    MemoryStore(workspace, ("user", "a")).append_history("needle of a")
+    MemoryStore(workspace).append_history("needle of all")
     sessions.bind_scope("a1", ("user", "a"))
     assert "needle of a" in await search(tool, "needle", {"configurable": {"thread_id": "a1"}})
     assert "needle of all" in await search(tool, "needle", config())
     assert "needle of all" in await search(tool, "needle")
 
 
-async def test_the_tool_of_one_memory_is_not_for_others(tmp_path, search):
+async def test_the_tool_of_one_memory_is_not_for_others(workspace, search):
     """cases/consolidation.md 35: a session of another scope is a ScopeError, not that memory."""
-    sessions = SessionManager(tmp_path)
-    store = MemoryStore(tmp_path, ("user", "a"))
+    sessions = SessionManager(workspace)
+    store = MemoryStore(workspace, ("user", "a"))
     store.append_history("needle of a")
     tool = create_search_memory_tool(store, sessions)
     sessions.bind_scope("b1", ("user", "b"))
@@ -195,13 +197,13 @@ async def test_the_tool_of_one_memory_is_not_for_others(tmp_path, search):
     assert "of a" in await search(tool, "needle")
 
 
-async def test_an_unclear_scope_is_an_error(tmp_path, search):
+async def test_an_unclear_scope_is_an_error(workspace, search):
     """cases/consolidation.md 35: per user, a search without a user_id is a ScopeError."""
-    tool = Nanomem(tmp_path, scope="user").tools()[0]
+    tool = Nanomem(workspace, scope="user").tools()[0]
     with pytest.raises(ScopeError):
         await search(tool, "needle", config())
     with pytest.raises(ScopeError):
-        await search(Nanomem(tmp_path).tools()[0], "needle", config(user_id="a"))
+        await search(Nanomem(workspace).tools()[0], "needle", config(user_id="a"))
 
 
 USERS = ["a", "A", "a:b", "../a"]
@@ -261,9 +263,9 @@ def agent(mem, model, **options):
 
 @pytest.mark.parametrize("place", ["context", "configurable"])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_an_agent_searches_its_own_users_past(tmp_path, place, is_async):
+async def test_an_agent_searches_its_own_users_past(workspace, place, is_async):
     """cases/consolidation.md 35: in a ToolNode too the user is the context's or the config's."""
-    mem = Nanomem(tmp_path, scope="user")
+    mem = Nanomem(workspace, scope="user")
     for user in "ab":
         mem.sessions.bind_scope(f"old-{user}", ("user", user))
         say(mem, f"old-{user}", f"the needle of {user}")
@@ -283,9 +285,9 @@ async def test_an_agent_searches_its_own_users_past(tmp_path, place, is_async):
     assert "of b" not in found.content
 
 
-def test_an_agent_does_not_find_its_own_searches(tmp_path):
+def test_an_agent_does_not_find_its_own_searches(workspace):
     """Neither the call that searches nor an earlier one's results are passages of the past."""
-    mem = Nanomem(tmp_path)
+    mem = Nanomem(workspace)
     say(mem, "old", "the needle is in the haystack")
     model = ScriptedChatModel(replies=[asks("needle"), "ok", asks("needle"), "ok"])
     graph = agent(mem, model)
@@ -294,6 +296,5 @@ def test_an_agent_does_not_find_its_own_searches(tmp_path):
         found = result["messages"][-2].content
         assert found.count("needle") == 1
         assert "calls search_memory" not in found
-    path = next(i["path"] for i in mem.sessions.list_sessions() if i["key"] == "now")
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    lines = mem.sessions.get_or_create("now").messages
     assert any(line.get("tool_calls") for line in lines), "the session has the call itself"

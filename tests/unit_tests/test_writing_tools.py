@@ -22,6 +22,9 @@ from langchain_nanomem import (
 )
 from langchain_nanomem.memory_lines import lines_about
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
+
 DAY = datetime(2026, 5, 8, tzinfo=UTC)
 MEMORY = (
     "# User\n- Ada, lives in Berlin (2026-01-02)\n- likes tea\n\n"
@@ -31,18 +34,18 @@ CONFIG = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
-def store(tmp_path):
-    found = MemoryStore(tmp_path)
+def store(workspace):
+    found = MemoryStore(workspace)
     found.write_long_term(MEMORY)
     return found
 
 
 @pytest.fixture
-def use(tmp_path, call):
+def use(workspace, call):
     """Use a tool by its name."""
 
     async def used(name, store=None, **args):
-        memory, sessions = store or MemoryStore(tmp_path), SessionManager(tmp_path)
+        memory, sessions = store or MemoryStore(workspace), SessionManager(workspace)
         options = {"token_counter": COUNTER, "now": lambda: DAY}
         if most := args.pop("most", None):
             options["max_memory_tokens"] = most
@@ -65,10 +68,10 @@ async def test_a_fact_is_put_into_its_section(store, use):
     assert [one.read_text() for one in store.versions()] == [MEMORY]
 
 
-async def test_the_first_fact_makes_the_memory(tmp_path, use):
+async def test_the_first_fact_makes_the_memory(workspace, use):
     """Without a MEMORY.md there is one afterwards; a date that is named is not named again."""
     await use("remember", fact="- moved on 2026-04")
-    assert MemoryStore(tmp_path).read_long_term() == "# Noted\n- moved on 2026-04\n"
+    assert MemoryStore(workspace).read_long_term() == "# Noted\n- moved on 2026-04\n"
 
 
 async def test_what_is_known_is_not_written_twice(store, use):
@@ -127,6 +130,7 @@ async def test_the_section_is_not_looked_for_in_code(store, use):
     assert "no line of" in await use("forget", fact="text")
 
 
+@ON_FILES
 async def test_a_line_is_corrected_in_place(store, use):
     """By words that only it has; what it was is said, and kept in the archive."""
     told = await use("remember", fact="lives in Rome", replaces="berlin lives")
@@ -138,6 +142,7 @@ async def test_a_line_is_corrected_in_place(store, use):
     assert store.versions()[0].read_text() == MEMORY
 
 
+@ON_FILES
 async def test_a_line_is_forgotten(store, use):
     """It alone leaves; log and archive are as they were."""
     assert await use("forget", fact="has a cat") == "Forgotten (it was: has a cat)"
@@ -247,22 +252,22 @@ async def test_a_full_memory_takes_no_more(store, use):
     assert told.startswith("Corrected")
 
 
-async def test_a_secret_is_not_remembered(tmp_path, use):
+async def test_a_secret_is_not_remembered(workspace, use):
     """It is masked, or refused where it is blocked, as in a consolidation."""
     key = "AKIA" + "IOSFODNN7EXAMPLE"
-    masking = MemoryStore(tmp_path / "a", redaction=Redaction({"secret": "mask"}))
+    masking = MemoryStore(workspace, ("a",), redaction=Redaction({"secret": "mask"}))
     assert key not in await use("remember", masking, fact=f"the key is {key}")
     assert "the key is [secret]" in masking.read_long_term()
-    blocking = MemoryStore(tmp_path / "b", redaction=Redaction({"secret": "block"}))
+    blocking = MemoryStore(workspace, ("b",), redaction=Redaction({"secret": "block"}))
     told = await use("remember", blocking, fact=f"the key is {key}")
     assert told.startswith("Nothing is remembered: ")
     assert key not in told
     assert blocking.read_long_term() == ""
 
 
-async def test_each_user_has_their_own(tmp_path, call):
+async def test_each_user_has_their_own(workspace, call):
     """The scope of the run decides; without one that is needed, it is an error."""
-    memory = Nanomem(tmp_path, scope="user")
+    memory = Nanomem(workspace, scope="user")
     search, remember, forget = memory.tools(writing=True)
     assert [one.name for one in (search, remember, forget)] == [
         "search_memory",
@@ -281,9 +286,9 @@ async def test_each_user_has_their_own(tmp_path, call):
     assert len(memory.tools()) == 1
 
 
-def test_many_at_once_lose_nothing(tmp_path):
+def test_many_at_once_lose_nothing(workspace):
     """Facts that several threads remember are all there."""
-    tools = Nanomem(tmp_path).tools(writing=True)
+    tools = Nanomem(workspace).tools(writing=True)
     facts = [f"fact-{number}" for number in range(24)]
 
     def put(some):
@@ -295,5 +300,5 @@ def test_many_at_once_lose_nothing(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    found = re.findall(r"fact-\d+", MemoryStore(tmp_path).read_long_term())
+    found = re.findall(r"fact-\d+", MemoryStore(workspace).read_long_term())
     assert sorted(found) == sorted(facts)
