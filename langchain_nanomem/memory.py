@@ -24,6 +24,7 @@ from langchain_nanomem.scope_names import checked_scope
 from langchain_nanomem.search_index import Kind, SearchHit, SearchIndex, shared_index
 from langchain_nanomem.search_query import Query
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
+from langchain_nanomem.search_weights import WEIGHTS, Weights
 from langchain_nanomem.workspaces import memory_backend
 
 if TYPE_CHECKING:
@@ -414,8 +415,8 @@ class MemoryStore:
         name = "" if self.redaction is None else self.redaction.fingerprint()
         return shared_index(self._sessions, (name, *self.scope), self._new_index)
 
-    def _new_index(self) -> SearchIndex:
-        return self.backend.index(self.scope, self._sessions, self.redaction)
+    def _new_index(self, weights: Weights = WEIGHTS) -> SearchIndex:
+        return self.backend.index(self.scope, self._sessions, self.redaction, weights)
 
     @cached_property
     def _sessions(self) -> SessionManager:

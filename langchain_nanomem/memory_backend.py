@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_index import SearchIndex
     from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_weights import Weights
 
     Noting = Callable[[str], AbstractContextManager[None]]
 
@@ -207,7 +208,11 @@ class MemoryBackend(ABC):
 
     @abstractmethod
     def index(
-        self, scope: tuple[str, ...], sessions: SessionManager, redaction: Redaction | None
+        self,
+        scope: tuple[str, ...],
+        sessions: SessionManager,
+        redaction: Redaction | None,
+        weights: Weights,
     ) -> SearchIndex:
         """A search index over what was said in sessions and logged in a scope.
 
@@ -215,6 +220,7 @@ class MemoryBackend(ABC):
             scope: Whose.
             sessions: The sessions.
             redaction: What must not be in it; None: everything may.
+            weights: What counts how much.
         """
 
     @abstractmethod

@@ -247,10 +247,17 @@ class Database:
 
 
 class Transaction:
-    """One transaction on a connection of the pool, which it takes when it is first asked."""
+    """One transaction on a connection of the pool, which it takes when it is first asked.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The database.
+        is_of_one_moment: Whether all questions see what was committed when the first was asked;
+            then nothing is to be written. Otherwise each sees what was when it was asked.
+    """
+
+    def __init__(self, database: Database, *, is_of_one_moment: bool = False) -> None:
         self._database = database
+        self._isolation = _ONE_MOMENT if is_of_one_moment else _ISOLATION
         self._connection: psycopg.Connection[Any] | None = None
 
     @property
@@ -283,7 +290,7 @@ class Transaction:
         if self._connection is None:
             self._connection = self._database.take()
             self._database._opened.append(self)  # noqa: SLF001 - it is its own note of it
-            begin = (_BEGIN, _ISOLATION, self._database.settings(self._connection))
+            begin = (_BEGIN, self._isolation, self._database.settings(self._connection))
         try:
             return _answers(self._connection, (*begin, *queries))[len(begin) :]
         except psycopg.Error as error:
@@ -345,6 +352,7 @@ _BEGIN: Query = (b"BEGIN", ())
 _COMMIT: Query = (b"COMMIT", ())
 _ISOLATION: Query = (b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE", ())
 """Whatever the database's own default is: a statement behind a lock has to see what came before."""
+_ONE_MOMENT: Query = (b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", ())
 _SETTINGS = (
     b"SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true), "
     b"set_config('tcp_keepalives_idle', '10', true), "

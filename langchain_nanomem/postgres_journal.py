@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
-from langchain_nanomem.errors import DatabaseError
+from langchain_nanomem.errors import CorruptRecordError, DatabaseError
 from langchain_nanomem.files import file_stem
 from langchain_nanomem.journal import (
+    Bound,
     Journal,
     JournalInfo,
     JournalReader,
@@ -28,14 +29,17 @@ from langchain_nanomem.postgres_database import Database, Pool
 from langchain_nanomem.postgres_locks import Hold, Holds
 from langchain_nanomem.postgres_reader import PostgresReader
 from langchain_nanomem.postgres_schema import Schema
-from langchain_nanomem.postgres_tables import Tables, state_in
+from langchain_nanomem.postgres_search import PostgresSearch
+from langchain_nanomem.postgres_tables import Head, Tables, scope_in, state_in
+from langchain_nanomem.scope_names import scope_name
 from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from langchain_nanomem.postgres_database import Answers, Query
+    from langchain_nanomem.postgres_database import Answers, Query, Rows
+    from langchain_nanomem.search_tables import SearchTables
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +117,7 @@ class PostgresJournal(Journal):
         """
         with self._guard:
             if not self._is_prepared:
-                self.schema.prepare(self.database)
+                self.database.persist(lambda: self.schema.prepare(self.database))
                 self._is_prepared = True
 
     @override
@@ -134,7 +138,7 @@ class PostgresJournal(Journal):
         with hold.entered():
             if not lines:
                 return hold.ask()[0].end
-            return hold.append(lines, lines[0], expected_end, durable=durable)
+            return hold.append(lines, _head_of(records, lines), expected_end, durable=durable)
 
     @override
     def open(self, key: str) -> AbstractContextManager[JournalReader]:
@@ -146,7 +150,7 @@ class PostgresJournal(Journal):
         lines = [dump_record(record) + b"\n" for record in records]
         hold = self._hold(key)
         with hold.entered():
-            return hold.rewrite(lines, lines[0] if lines else b"", erase=erase)
+            return hold.rewrite(lines, _head_of(records, lines), erase=erase)
 
     @override
     def delete(self, key: str) -> bool:
@@ -189,10 +193,32 @@ class PostgresJournal(Journal):
     @override
     def states(self) -> dict[str, JournalState]:
         (rows,) = self._ask(self._tables.states())
+        return {name: _state_in(told) for name, *told in rows}
+
+    @override
+    def sessions_of(self, scope: tuple[str, ...]) -> dict[str, Bound]:
+        name = scope_name(scope)
+        unbound, rows = self._ask(self._tables.unbound(), self._tables.states_of(name))
+        if unbound:
+            self._settle(unbound)
+            (rows,) = self._ask(self._tables.states_of(name))
         return {
-            name: JournalState(journal, size, int(written_at.timestamp() * 1e6))
-            for name, journal, size, written_at in rows
+            stem: Bound(bytes(key).decode(), scope, _state_in(told)) for key, stem, *told in rows
         }
+
+    def _settle(self, unbound: Rows) -> None:
+        """Find out whose the journals are that an earlier version began."""
+        for encoded, journal in unbound:
+            key = bytes(encoded).decode()
+            try:
+                scope = scope_in(self.read(key)[0])
+                self.database.write(self._tables.settle(journal, scope or scope_name(())))
+            except CorruptRecordError as error:
+                logger.warning("whose session %r is can't be told: %s", key, error)
+
+    def search_tables(self, scope: tuple[str, ...]) -> SearchTables:
+        """What the search index of a scope is kept in."""
+        return PostgresSearch(self.database, self.schema, self.prepare, scope)
 
     @override
     def key_of(self, name: str) -> str | None:
@@ -230,3 +256,12 @@ class PostgresJournal(Journal):
         file_stem(key)
         self.prepare()
         return self._holds.of(key)
+
+
+def _head_of(records: Sequence[Record], lines: Sequence[bytes]) -> Head:
+    return Head(lines[0] if lines else b"", scope_in(records))
+
+
+def _state_in(told: Sequence[Any]) -> JournalState:
+    journal, size, written_at = told
+    return JournalState(journal, size, int(written_at.timestamp() * 1e6))

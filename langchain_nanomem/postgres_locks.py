@@ -24,7 +24,7 @@ from langchain_nanomem.files import file_stem
 from langchain_nanomem.journal import Position, ReplacedError
 from langchain_nanomem.postgres_database import Transaction
 from langchain_nanomem.postgres_errors import ConnectionLostError
-from langchain_nanomem.postgres_tables import State, pieces_of, position, state_in
+from langchain_nanomem.postgres_tables import Head, State, pieces_of, position, state_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,7 @@ class Hold:
     def append(
         self,
         lines: Sequence[bytes],
-        first_record: bytes,
+        head: Head,
         expected_end: Position | None,
         *,
         durable: bool,
@@ -141,7 +141,7 @@ class Hold:
         attempts: list[_Attempt] = []
         try:
             written = self._database.persist(
-                lambda: self._append(lines, first_record, expected_end, attempts, durable=durable)
+                lambda: self._append(lines, head, expected_end, attempts, durable=durable)
             )
         except DatabaseError as error:
             error.may_be_written = bool(attempts)
@@ -152,7 +152,7 @@ class Hold:
     def _append(
         self,
         lines: Sequence[bytes],
-        first_record: bytes,
+        head: Head,
         expected_end: Position | None,
         attempts: list[_Attempt],
         *,
@@ -167,7 +167,7 @@ class Hold:
                 return Written(start, lines, position(attempt.journal, attempt.start + size))
         if expected_end not in {None, state.end}:
             raise ReplacedError(self._key)
-        begun, journal = self._begun(state, first_record)
+        begun, journal = self._begun(state, head)
         attempt = _Attempt(journal, state.size, secrets.randbits(63))
         insert = self._tables.insert(journal, attempt.append_id, pieces_of(state.size, lines))
         try:
@@ -177,21 +177,24 @@ class Hold:
             raise
         return Written(state.end, lines, position(journal, state.size + size))
 
-    def _begun(self, state: State, first_record: bytes) -> tuple[list[Query], int]:
-        """The journal of the key; and what begins it, where there is none."""
-        if state.journal is not None:
-            return [], state.journal
-        journal = secrets.randbits(63)
-        return [self._tables.begin(self._key, journal, first_record)], journal
+    def _begun(self, state: State, head: Head) -> tuple[list[Query], int]:
+        """The journal of the key; and what begins it, or says whose it is, where that is new."""
+        journal = state.journal
+        if journal is None:
+            journal = secrets.randbits(63)
+            return [self._tables.begin(self._key, journal, head)], journal
+        if head.scope in {None, state.scope}:
+            return [], journal
+        return [self._tables.bind(journal, head.scope or "")], journal
 
-    def rewrite(self, lines: Sequence[bytes], first_record: bytes, *, erase: bool) -> Position:
+    def rewrite(self, lines: Sequence[bytes], head: Head, *, erase: bool) -> Position:
         """Put these lines in place of all; the new end."""
         journal = secrets.randbits(63)
         new: list[Query] = []
         if lines:
             pieces = pieces_of(0, lines)
             new = [
-                self._tables.begin(self._key, journal, first_record),
+                self._tables.begin(self._key, journal, head),
                 self._tables.insert(journal, secrets.randbits(63), pieces),
             ]
         old = self._tables.clear(self._key) if erase else self._tables.replace(self._key)

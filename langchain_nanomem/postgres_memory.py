@@ -22,8 +22,11 @@ from langchain_nanomem.postgres_database import Transaction
 from langchain_nanomem.postgres_errors import ConnectionLostError
 from langchain_nanomem.postgres_memory_tables import SCOPES, MemoryTables, entries_in
 from langchain_nanomem.postgres_samples import holding
+from langchain_nanomem.postgres_search_rows import SearchStatements
 from langchain_nanomem.scope_names import scope_name
 from langchain_nanomem.search_index import SearchIndex
+from langchain_nanomem.search_places import LOG
+from langchain_nanomem.search_scopes import SessionScopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.postgres_journal import PostgresJournal
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_weights import Weights
 
 T = TypeVar("T")
 Decision = tuple["Sequence[Query]", T]
@@ -59,6 +63,7 @@ class ScopeRows(ScopeMemory):
         self.name = name
         self._journal, self._database = journal, journal.database
         self._tables = MemoryTables(journal.schema, name)
+        self._search = SearchStatements(journal.schema, name)
         whose = f"the memory of {name!r}" if name else "the workspace's own memory"
         self.place = f"{journal.place}, {whose}"
         self.facts_place, self.log_place = f"{self.place}: facts", f"{self.place}: log"
@@ -170,7 +175,8 @@ class ScopeRows(ScopeMemory):
             numbered = zip(numbers, entries_in(told[0]), strict=True)
             goes = [(number, entry) for number, entry in numbered if is_meant(entry)]
             removing = self._tables.remove_entries([number for number, _ in goes])
-            return (removing if goes else []), [entry for _, entry in goes]
+            found = [entry for _, entry in goes]
+            return ([*removing, *self._search.forget(LOG)] if goes else []), found
 
         return self._change([self._tables.entries()], decide)
 
@@ -266,9 +272,17 @@ class PostgresMemory(MemoryBackend):
 
     @override
     def index(
-        self, scope: tuple[str, ...], sessions: SessionManager, redaction: Redaction | None
+        self,
+        scope: tuple[str, ...],
+        sessions: SessionManager,
+        redaction: Redaction | None,
+        weights: Weights,
     ) -> SearchIndex:
-        return SearchIndex(None, scope, sessions, self.of(scope), redaction=redaction)
+        tables, bound = self._journal.search_tables(scope), SessionScopes(None, sessions)
+        log = self.of(scope)
+        return SearchIndex(
+            tables, bound, scope, sessions, log, redaction=redaction, weights=weights
+        )
 
     @override
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:

@@ -30,6 +30,7 @@ class _Source(NamedTuple):
 
 _CHUNKS = "{s}.chunks LEFT JOIN {s}.journals ON id = journal"
 _INDEXES = "{s}.indexes LEFT JOIN {s}.journals ON id = journal"
+_TEXTS = "{s}.search_texts JOIN {s}.searches ON searches.id = search"
 _NUMBERS, _NAMED = ("bigint", "bigint"), ("text", "bigint")
 _SOURCES = (
     _Source("session {}", _CHUNKS, ("journal", "start"), _NUMBERS, "key", "content"),
@@ -37,6 +38,7 @@ _SOURCES = (
     _Source("facts of {}", "{s}.memories", ("scope", "0::bigint"), _NAMED, "scope", "facts"),
     _Source("version of {}", "{s}.memory_versions", ("scope", "id"), _NAMED, "scope", "content"),
     _Source("log of {}", "{s}.log_entries", ("scope", "id"), _NAMED, "scope", "content"),
+    _Source("search index of {}", _TEXTS, ("search", "search_texts.id"), _NUMBERS, "scope", "text"),
 )
 
 

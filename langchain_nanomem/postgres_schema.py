@@ -20,6 +20,65 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
+_SEARCH = """
+    ALTER TABLE {s}.journals ADD COLUMN scope text;     -- whose memory; NULL: not known yet
+    CREATE INDEX ON {s}.journals (scope);
+    CREATE TABLE {s}.searches (         -- the search index of a scope; can be made anew
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        scope text NOT NULL,
+        format int NOT NULL,            -- of the terms
+        removals bigint NOT NULL DEFAULT 0,
+        last_passage bigint NOT NULL DEFAULT 0,
+        last_vector bigint NOT NULL DEFAULT 0,
+        embedder bytea,
+        UNIQUE (scope, format)
+    );
+    CREATE TABLE {s}.search_sources (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        search bigint NOT NULL REFERENCES {s}.searches ON DELETE CASCADE,
+        name text NOT NULL,
+        label bytea NOT NULL,
+        version bytea NOT NULL,
+        size bigint NOT NULL,
+        mark bigint NOT NULL,
+        UNIQUE (search, name)
+    );
+    CREATE INDEX ON {s}.search_sources (name);
+    CREATE TABLE {s}.search_passages (  -- what the ranking needs
+        search bigint NOT NULL,
+        id bigint NOT NULL,
+        source bigint NOT NULL REFERENCES {s}.search_sources ON DELETE CASCADE,
+        place bigint NOT NULL,
+        episode bigint NOT NULL,
+        length bigint NOT NULL,
+        traits bigint NOT NULL,
+        at double precision,
+        speaker bytea NOT NULL,
+        about bytea NOT NULL,
+        PRIMARY KEY (search, id),
+        UNIQUE (source, place)
+    );
+    CREATE TABLE {s}.search_texts (
+        search bigint NOT NULL,
+        id bigint NOT NULL,
+        text bytea NOT NULL,
+        terms bytea[] NOT NULL,         -- each behind the number of its index: see postgres_search
+        PRIMARY KEY (search, id),
+        FOREIGN KEY (search, id) REFERENCES {s}.search_passages ON DELETE CASCADE
+    );
+    CREATE INDEX ON {s}.search_texts USING gin (terms)
+        WITH (fastupdate = off);        -- or each search reads through what is new of all
+    CREATE TABLE {s}.search_vectors (
+        search bigint NOT NULL,
+        id bigint NOT NULL,
+        passage bigint NOT NULL,
+        vector bytea NOT NULL,
+        PRIMARY KEY (search, id),
+        UNIQUE (search, passage),
+        FOREIGN KEY (search, passage) REFERENCES {s}.search_passages ON DELETE CASCADE
+    );
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE {s}.journals (
@@ -79,6 +138,7 @@ MIGRATIONS: tuple[str, ...] = (
         UNIQUE (scope, entry_id)        -- an entry is there once
     );
     """,
+    _SEARCH,
 )
 """What brings the tables from each version to the next one. What was released never changes."""
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.files import file_stem
 from langchain_nanomem.journal import ORIGIN, Position
+from langchain_nanomem.scope_names import scope_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from langchain_nanomem.journal import Record
     from langchain_nanomem.postgres_database import Query, Rows
     from langchain_nanomem.postgres_schema import Schema
 
@@ -28,11 +30,21 @@ class State(NamedTuple):
     """The id of its journal; None where there is none."""
     size: int
     deleted_at: datetime | None
+    scope: str | None = None
+    """The name of the scope that it is noted to belong to; None where that isn't known yet."""
 
     @property
     def end(self) -> Position:
         """The end of the journal."""
         return ORIGIN if self.journal is None else position(self.journal, self.size)
+
+
+class Head(NamedTuple):
+    """What is noted beside the records of a journal."""
+
+    first_record: bytes
+    scope: str | None
+    """The name of the scope that the records say; None where they say nothing of it."""
 
 
 class Piece(NamedTuple):
@@ -67,6 +79,13 @@ def pieces_of(start: int, lines: Sequence[bytes]) -> list[Piece]:
     return [*pieces, Piece(start, b"".join(gathered))] if gathered else pieces
 
 
+def scope_in(records: Iterable[Record]) -> str | None:
+    """The name of the scope that records bind a session to; None where they say nothing of it."""
+    heads = (one for one in records if one.get("_type") == "metadata" and "scope" in one)
+    scope = next((one["scope"] for one in reversed([*heads])), None)
+    return None if scope is None else scope_name(tuple(scope))
+
+
 class Tables:
     """The statements, for one schema."""
 
@@ -81,6 +100,8 @@ class Tables:
         self._index, self._keep_index = make(_INDEX), make(_KEEP_INDEX)
         self._insert, self._begin = make(_INSERT), make(_BEGIN)
         self._is_there = make(_IS_THERE)
+        self._bind, self._unbound = make(_BIND), make(_UNBOUND)
+        self._states_of, self._settle = make(_STATES_OF), make(_SETTLE)
         self._bury = make(_BURY)
         self._clear = [make(text) for text in _CLEAR]
         self._replace = [make(text) for text in _REPLACE]
@@ -122,6 +143,14 @@ class Tables:
         """Gives name, id, size and the time of the last change of each journal."""
         return self._states, ()
 
+    def states_of(self, scope: str) -> Query:
+        """Gives key, name, id, size and the time of the last change of a scope's journals."""
+        return self._states_of, (scope,)
+
+    def unbound(self) -> Query:
+        """Gives key and id of the journals of which it isn't known whose they are."""
+        return self._unbound, ()
+
     def key(self, name: str) -> Query:
         """Gives the key of the journal of this name."""
         return self._key, (name,)
@@ -141,9 +170,18 @@ class Tables:
         starts = [piece.start for piece in pieces]
         return self._insert, (journal, append_id, starts, [piece.content for piece in pieces])
 
-    def begin(self, key: str, journal: int, first_record: bytes) -> Query:
+    def begin(self, key: str, journal: int, head: Head) -> Query:
         """Begin a journal."""
-        return self._begin, (file_stem(key), key.encode(), journal, first_record)
+        scope = head.scope or scope_name(())
+        return self._begin, (file_stem(key), key.encode(), journal, head.first_record, scope)
+
+    def bind(self, journal: int, scope: str) -> Query:
+        """Note whose a journal is."""
+        return self._bind, (scope, journal)
+
+    def settle(self, journal: int, scope: str) -> Query:
+        """Note whose a journal is, if that isn't known."""
+        return self._settle, (scope, journal)
 
     def is_there(self, journal: int, start: int, append_id: int) -> Query:
         """Gives a row where this append was done."""
@@ -168,8 +206,8 @@ class Tables:
 
 def state_in(rows: Rows) -> State:
     """What the row of `Tables.state` says."""
-    ((journal, size, deleted_at),) = rows
-    return State(journal, size, deleted_at)
+    (row,) = rows
+    return State(*row)
 
 
 def pieces_in(rows: Rows) -> list[Piece]:
@@ -206,7 +244,7 @@ LATERAL (
 ) AS last
 """
 _STATE = f"""
-SELECT id, coalesce(size, 0), deleted_at
+SELECT id, coalesce(size, 0), deleted_at, scope
 FROM (SELECT %s::text AS name, %b::bytea AS tombstone) AS asked
 LEFT JOIN {{s}}.journals ON journals.name = asked.name
 LEFT JOIN {_LAST} ON true
@@ -231,6 +269,10 @@ JOURNAL_COLUMNS = "key, id, first_record, size, written_at"
 _LIST = f"SELECT {JOURNAL_COLUMNS} FROM {{s}}.journals, {_LAST}"  # noqa: S608
 _INFO = f"{_LIST} WHERE name = %s"
 _STATES = f"SELECT name, id, size, written_at FROM {{s}}.journals, {_LAST}"  # noqa: S608
+_STATES_OF = f"SELECT key, name, id, size, written_at FROM {{s}}.journals, {_LAST} WHERE scope = %s"  # noqa: S608
+_UNBOUND = "SELECT key, id FROM {s}.journals WHERE scope IS NULL"
+_BIND = "UPDATE {s}.journals SET scope = %s WHERE id = %s"
+_SETTLE = f"{_BIND} AND scope IS NULL"
 _KEY = "SELECT key FROM {s}.journals WHERE name = %s"
 _INDEX = """
 SELECT content FROM {s}.indexes JOIN {s}.journals ON id = journal WHERE name = %s
@@ -243,7 +285,9 @@ _INSERT = """
 INSERT INTO {s}.chunks (journal, append_id, start, content)
 SELECT %s, %s, start, content FROM unnest(%s::bigint[], %b::bytea[]) AS new (start, content)
 """
-_BEGIN = "INSERT INTO {s}.journals (name, key, id, first_record) VALUES (%s, %b, %s, %b)"
+_BEGIN = """
+INSERT INTO {s}.journals (name, key, id, first_record, scope) VALUES (%s, %b, %s, %b, %s)
+"""
 _IS_THERE = """
 SELECT 1 FROM {s}.chunks WHERE journal = %s AND start = %s AND append_id = %s
 """
@@ -261,6 +305,12 @@ _CLEAR = (
     f"DELETE FROM {{s}}.chunks USING (SELECT %s::text AS name) AS asked WHERE {_OF_NAME}",  # noqa: S608
     "DELETE FROM {s}.replaced WHERE name = %s",
     "DELETE FROM {s}.journals WHERE name = %s",
+    # behind it: who puts something of the journal into an index has it locked until then
+    """
+    UPDATE {s}.searches SET removals = removals + 1
+    WHERE id IN (SELECT search FROM {s}.search_sources WHERE name = %s)
+    """,
+    "DELETE FROM {s}.search_sources WHERE name = %s",
 )
 _SWEEP = (
     """

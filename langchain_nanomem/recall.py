@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from typing import TYPE_CHECKING
 
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -79,6 +78,6 @@ class Recall:
         try:
             store = self._store_of(scope)
             return found_text(store, query, _MOST_HITS, room, self._counter, left_out=present)
-        except (OSError, NanomemError, sqlite3.Error) as error:
+        except (OSError, NanomemError) as error:
             logger.warning("nothing is recalled: %s", error)
             return ""

@@ -17,8 +17,10 @@ from langchain_nanomem.history_files import HistoryFiles
 from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 from langchain_nanomem.memory_file import MemoryFile
 from langchain_nanomem.scope_names import scope_name, scope_names
+from langchain_nanomem.search_file_tables import FileTables
 from langchain_nanomem.search_index import SearchIndex
-from langchain_nanomem.search_places import forget_log
+from langchain_nanomem.search_places import forget_log, search_path, sessions_path
+from langchain_nanomem.search_scopes import SessionScopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_weights import Weights
 
 _OWN_FILES = (
     *("MEMORY.md", "HISTORY.md", "HISTORY-[0-9]*.md", ".MEMORY.md.*", ".HISTORY*"),
@@ -212,10 +215,18 @@ class DirectoryMemory(MemoryBackend):
 
     @override
     def index(
-        self, scope: tuple[str, ...], sessions: SessionManager, redaction: Redaction | None
+        self,
+        scope: tuple[str, ...],
+        sessions: SessionManager,
+        redaction: Redaction | None,
+        weights: Weights,
     ) -> SearchIndex:
+        tables = FileTables(search_path(self._workspace, scope))
+        bound = SessionScopes(sessions_path(self._workspace), sessions)
         log = self.of(scope)
-        return SearchIndex(self._workspace, scope, sessions, log, redaction=redaction)
+        return SearchIndex(
+            tables, bound, scope, sessions, log, redaction=redaction, weights=weights
+        )
 
     @override
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sqlite3
 import threading
-from collections import Counter
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.files import FILE_MODE, make_directory
 from langchain_nanomem.search_terms import TERMS_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -41,54 +38,6 @@ INSERT INTO removals VALUES (0);
 CREATE VIRTUAL TABLE terms USING fts5(
     stems, columnsize=0, tokenize="unicode61 remove_diacritics 0 categories 'L* N* M* Co'");
 """
-
-
-class Source(NamedTuple):
-    """What was read of a session, or of the event log."""
-
-    id: int
-    name: str
-    label: str
-    """The session's key; "" for the event log."""
-    version: str
-    size: int
-    """The number of its passages."""
-    mark: int
-    """Tells whether they are still what it begins with."""
-
-
-class Passage(NamedTuple):
-    """A message, or an entry of the event log, as it is searched."""
-
-    place: int
-    """Where it stands in its source."""
-    episode: int
-    """Where the run of messages begins that it is in."""
-    traits: int
-    at: float | None
-    """When it was said, in seconds since 1970."""
-    speaker: str
-    """Who said it; "" for what nobody said."""
-    text: str
-    about: str
-    """What an entry tells of: ``key start-end``; "" for a message."""
-    terms: list[str]
-    dates: list[str]
-    """The terms of when it was said, which do not make it longer."""
-
-
-class PassageRow(NamedTuple):
-    """A passage as the ranking needs it."""
-
-    id: int
-    source: int
-    place: int
-    episode: int
-    length: int
-    traits: int
-    at: float | None
-    speaker: str
-    about: str
 
 
 class SearchFile:
@@ -188,6 +137,18 @@ class SearchFile:
         return self._connection
 
 
+def wipe_removed(file: SearchFile) -> None:
+    """Have what was removed leave SQLite's own log too.
+
+    Raises:
+        sqlite3.OperationalError: Someone reads it right now.
+    """
+    with file.opened() as connection:
+        is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_busy:
+            raise sqlite3.OperationalError("the log of removed text is in use")
+
+
 def remove_files(path: Path) -> None:
     """Remove a database, and what SQLite keeps beside it."""
     for ending in ("-wal", "-shm", "-journal", ""):
@@ -264,139 +225,3 @@ def _create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version={_FORMAT}")
     connection.execute("COMMIT")
-
-
-# --- its tables ---------------------------------------------------------------------
-
-
-def sources_in(connection: sqlite3.Connection) -> dict[str, Source]:
-    """What was read, by name."""
-    rows = connection.execute("SELECT id, name, label, version, size, mark FROM sources")
-    return {row[1]: Source(*row) for row in rows}
-
-
-def put_source(connection: sqlite3.Connection, source: Source) -> int:
-    """Note what was read; an id of 0 is a new one. Gives the id."""
-    row = connection.execute(
-        "INSERT INTO sources(id, name, label, version, size, mark) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT(name) DO UPDATE SET version=excluded.version, size=excluded.size, "
-        "mark=excluded.mark RETURNING id",
-        (source.id or None, *source[1:]),
-    )
-    return int(row.fetchone()[0])
-
-
-def add_passages(connection: sqlite3.Connection, source: int, added: Iterable[Passage]) -> None:
-    """Put passages behind those that a source has."""
-    for one in added:
-        passage_id = connection.execute(
-            "INSERT INTO passages(source, place, episode, length, traits, at, speaker, text, about)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (source, one.place, one.episode, len(one.terms), *one[2:7]),
-        ).lastrowid
-        connection.execute(
-            "INSERT INTO terms(rowid, stems) VALUES (?, ?)",
-            (passage_id, " ".join([*one.terms, *one.dates])),
-        )
-
-
-def remove_passages(connection: sqlite3.Connection, source: int) -> None:
-    """Remove those of a source, so that nothing of them is left in the file."""
-    gone = connection.execute(
-        "DELETE FROM terms WHERE rowid IN (SELECT id FROM passages WHERE source=?)", (source,)
-    )
-    if gone.rowcount:
-        connection.execute("DELETE FROM passages WHERE source=?", (source,))
-        connection.execute("UPDATE removals SET count=count+1")
-        connection.execute("INSERT INTO terms(terms) VALUES ('optimize')")
-
-
-def forget_source(file: SearchFile, name: str) -> None:
-    """Remove a source and its passages, so that nothing of them is on the disk."""
-    with file.writing() as connection:
-        known = sources_in(connection).get(name)
-        if known is None:
-            return
-        remove_passages(connection, known.id)
-        connection.execute("DELETE FROM sources WHERE id=?", (known.id,))
-    wipe_removed(file)
-
-
-def wipe_removed(file: SearchFile) -> None:
-    """Have what was removed leave SQLite's own log too.
-
-    Raises:
-        sqlite3.OperationalError: Someone reads it right now.
-    """
-    with file.opened() as connection:
-        is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if is_busy:
-            raise sqlite3.OperationalError("the log of removed text is in use")
-
-
-def last_of(connection: sqlite3.Connection, source: int) -> tuple[int, int, float | None]:
-    """Place, episode and time of a source's last passage; (-1, 0, None) where there is none."""
-    row = connection.execute(
-        "SELECT place, episode, at FROM passages WHERE source=? ORDER BY place DESC LIMIT 1",
-        (source,),
-    ).fetchone()
-    return row or (-1, 0, None)
-
-
-def removals_in(connection: sqlite3.Connection) -> int:
-    """How often something was removed."""
-    return int(connection.execute("SELECT count FROM removals").fetchone()[0])
-
-
-def rows_behind(connection: sqlite3.Connection, last_id: int) -> list[PassageRow]:
-    """The passages added after one, in the order of their ids."""
-    rows = connection.execute(
-        "SELECT id, source, place, episode, length, traits, at, speaker, about FROM passages "
-        "WHERE id>? ORDER BY id",
-        (last_id,),
-    )
-    return [PassageRow(*row) for row in rows]
-
-
-def stems_behind(connection: sqlite3.Connection, last_id: int) -> list[tuple[int, str]]:
-    """The terms of the passages added after one, as one text each."""
-    rows = connection.execute("SELECT rowid, stems FROM terms WHERE rowid>?", (last_id,))
-    return rows.fetchall()
-
-
-def occurrences(connection: sqlite3.Connection, term: str) -> Counter[int]:
-    """The passages that have a term, each with how often."""
-    rows = connection.execute("SELECT doc FROM temp.occurrences WHERE term=?", (term,))
-    return Counter(chain.from_iterable(rows.fetchall()))
-
-
-def terms_with(connection: sqlite3.Connection, part: str, most: int) -> list[str]:
-    """The terms that have a text in them."""
-    rows = connection.execute(
-        "SELECT term FROM temp.vocabulary WHERE instr(term, ?) LIMIT ?", (part, most)
-    )
-    return [term for (term,) in rows]
-
-
-def terms_from(connection: sqlite3.Connection, start: str, most: int) -> list[str]:
-    """The terms that begin with a text."""
-    rows = connection.execute(
-        "SELECT term FROM temp.vocabulary WHERE term>=? AND term<? LIMIT ?",
-        (start, start + "\U0010ffff", most),
-    )
-    return [term for (term,) in rows]
-
-
-def passages_with(connection: sqlite3.Connection, part: str) -> Counter[int]:
-    """The passages whose text has a text in it."""
-    rows = connection.execute("SELECT id FROM passages WHERE instr(text, ?)", (part,))
-    return Counter(chain.from_iterable(rows.fetchall()))
-
-
-def texts_of(connection: sqlite3.Connection, ids: list[int]) -> dict[int, str]:
-    """The texts of passages."""
-    rows = connection.execute(
-        "SELECT id, text FROM passages WHERE id IN (SELECT value FROM json_each(?))",
-        (json.dumps(ids),),
-    )
-    return dict(rows.fetchall())

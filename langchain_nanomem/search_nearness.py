@@ -13,7 +13,7 @@ from langchain_nanomem.search_ranking import Ranked, best_first
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from langchain_nanomem.search_file import PassageRow
+    from langchain_nanomem.search_tables import PassageRow
 
 _RRF_RANK = 10
 _DIGITS = 6

@@ -6,11 +6,12 @@ import contextlib
 import json
 import logging
 import sqlite3
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from langchain_nanomem.journal import JournalState
+from langchain_nanomem.journal import Bound, JournalState
 from langchain_nanomem.scope_names import scope_name
-from langchain_nanomem.search_file import SearchFile, forget_source, wipe_removed
+from langchain_nanomem.search_file import SearchFile, wipe_removed
+from langchain_nanomem.search_file_tables import forget_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,14 +29,6 @@ _TABLE = (
     "CREATE TABLE IF NOT EXISTS sessions("
     "name TEXT PRIMARY KEY, key TEXT NOT NULL, scope TEXT NOT NULL, state TEXT NOT NULL)"
 )
-
-
-class Bound(NamedTuple):
-    """A session, and whose it is."""
-
-    key: str
-    scope: tuple[str, ...]
-    state: JournalState
 
 
 def bound_in(connection: sqlite3.Connection) -> dict[str, Bound]:

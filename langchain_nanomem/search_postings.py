@@ -1,19 +1,15 @@
-"""Where the terms are that were asked for lately: asked of the file once, then kept up to date."""
+"""Where the terms are that were asked for lately: looked up once, then kept up to date."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
-from langchain_nanomem import search_file as on_disk
-
 if TYPE_CHECKING:
-    import sqlite3
+    from collections.abc import Sequence
 
     from langchain_nanomem.search_query import Query
-
-Occurrences = Counter[int]
-"""The ids of the passages that have a term, each with how often."""
+    from langchain_nanomem.search_tables import Occurrences, SearchRows
 
 _MOST_KEPT = 1_000_000
 """So many passages are kept at most, those of all terms together."""
@@ -28,49 +24,62 @@ class Postings:
         self._known: OrderedDict[str, Occurrences] = OrderedDict()
         self._kept = 0
 
-    def catch_up(self, connection: sqlite3.Connection, last_id: int) -> None:
+    def catch_up(self, rows: SearchRows, last_id: int) -> None:
         """Take in the passages behind one."""
         if not self._known:
             return
-        for passage_id, stems in on_disk.stems_behind(connection, last_id):
-            for term, count in Counter(stems.split()).items():
+        for passage_id, terms in rows.terms_behind(last_id):
+            for term, count in Counter(terms).items():
                 if term in self._known:
                     self._known[term][passage_id] = count
                     self._kept += 1
 
-    def of_query(self, connection: sqlite3.Connection, query: Query) -> list[Occurrences]:
+    def of_query(self, rows: SearchRows, query: Query) -> list[Occurrences]:
         """Where each term of a query is.
 
         Where none is anywhere, the terms count that have one of them in them. A query of signs
         alone is looked for as it stands.
         """
         if not query.terms:
-            return [on_disk.passages_with(connection, query.asked)]
-        found = [self._of_asked(connection, term) for term in query.terms]
+            return [rows.passages_with(query.asked)]
+        found = self._of_asked(rows, query.terms)
         if any(found):
             return found
         longer = {
             one
             for term in query.terms
             if len(term) >= _SHORTEST_PART or not term.isascii()
-            for one in on_disk.terms_with(connection, term.rstrip("*"), _MOST_LIKE)
+            for one in rows.terms_with(term.rstrip("*"), _MOST_LIKE)
         }
-        return [self._of(connection, term) for term in sorted(longer)]
+        return self._of(rows, sorted(longer))
 
-    def _of_asked(self, connection: sqlite3.Connection, term: str) -> Occurrences:
-        if not term.endswith("*"):
-            return self._of(connection, term)
-        together: Occurrences = Counter()
-        for one in on_disk.terms_from(connection, term[:-1], _MOST_LIKE):
-            together.update(self._of(connection, one))
-        return together
+    def _of_asked(self, rows: SearchRows, terms: Sequence[str]) -> list[Occurrences]:
+        """Where each term is; one that ends in ``*`` stands for all that begin so."""
+        asked = [
+            rows.terms_from(term[:-1], _MOST_LIKE) if term.endswith("*") else [term]
+            for term in terms
+        ]
+        found = iter(self._of(rows, [term for some in asked for term in some]))
+        return [_together([next(found) for _ in some]) for some in asked]
 
-    def _of(self, connection: sqlite3.Connection, term: str) -> Occurrences:
-        found = self._known.pop(term, None)
-        if found is None:
-            found = on_disk.occurrences(connection, term)
-            self._kept += len(found)
-        self._known[term] = found
+    def _of(self, rows: SearchRows, terms: Sequence[str]) -> list[Occurrences]:
+        missing = [term for term in dict.fromkeys(terms) if term not in self._known]
+        if missing:
+            new = rows.occurrences(missing)
+            self._known |= new
+            self._kept += sum(map(len, new.values()))
+        found = [self._known[term] for term in terms]
+        for term in terms:
+            self._known.move_to_end(term)
         while self._kept > _MOST_KEPT and len(self._known) > 1:
             self._kept -= len(self._known.popitem(last=False)[1])
         return found
+
+
+def _together(some: Sequence[Occurrences]) -> Occurrences:
+    if len(some) == 1:
+        return some[0]
+    together: Occurrences = Counter()
+    for one in some:
+        together.update(one)
+    return together

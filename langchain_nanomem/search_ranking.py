@@ -24,8 +24,8 @@ from langchain_nanomem.search_weights import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from langchain_nanomem.search_file import PassageRow
     from langchain_nanomem.search_query import Query
+    from langchain_nanomem.search_tables import PassageRow
     from langchain_nanomem.search_weights import Weights
 
 Episode = tuple[int, int]

@@ -1,4 +1,7 @@
-"""Which sessions belong to whose memory: kept on the disk, since asking each of them is slow."""
+"""Which sessions belong to whose memory: kept on the disk, since asking each of them is slow.
+
+Where the journal itself can tell, nothing is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.journal import Bound
 from langchain_nanomem.search_file import SearchFile
-from langchain_nanomem.search_places import Bound, bound_in, put_bound
+from langchain_nanomem.search_places import bound_in, put_bound
 from langchain_nanomem.session_archive import archived_name, is_archived
 
 if TYPE_CHECKING:
@@ -37,6 +41,10 @@ class SessionScopes:
 
     def of_scope(self, scope: tuple[str, ...]) -> dict[str, Bound]:
         """The sessions of a scope as they are now, by the names of their journals."""
+        told = self._sessions.journal.sessions_of(scope)
+        return self._of_scope(scope) if told is None else told
+
+    def _of_scope(self, scope: tuple[str, ...]) -> dict[str, Bound]:
         states = self._states()
         if states.keys() - self._known.keys():
             self._load()

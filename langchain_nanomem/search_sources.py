@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from langchain_nanomem.codec import decode
 from langchain_nanomem.rendering import render_words, speaker_of, valid_unicode
 from langchain_nanomem.search_cues import traits_of
-from langchain_nanomem.search_file import Passage
+from langchain_nanomem.search_tables import Passage
 from langchain_nanomem.search_terms import terms_of
 from langchain_nanomem.session import parse_timestamp
 
@@ -76,6 +76,7 @@ class SessionText:
         self._records = records
         self._cleaner = cleaner
         self._numbers = [] if records.is_off_the_record else records.view()
+        self._journal = (records.uid or "").encode()
 
     @property
     def count(self) -> int:
@@ -84,7 +85,8 @@ class SessionText:
 
     def mark(self, count: int) -> int:
         """Tells the first `count` messages from any others."""
-        return zlib.crc32(array("q", self._numbers[:count]).tobytes(), self._cleaner.mark)
+        numbers = array("q", self._numbers[:count]).tobytes()
+        return zlib.crc32(numbers, zlib.crc32(self._journal, self._cleaner.mark))
 
     def passages(self, last: Last) -> Iterator[Passage]:
         """Those behind the last one that is known."""

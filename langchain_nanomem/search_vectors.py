@@ -10,28 +10,27 @@ import heapq
 import json
 import logging
 import math
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_nanomem import search_file as on_disk
 from langchain_nanomem.search_nearness import nearest_first, packed
+from langchain_nanomem.search_tables import DamagedIndexError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from langchain_core.embeddings import Embeddings
 
-    from langchain_nanomem.search_file import PassageRow, SearchFile
     from langchain_nanomem.search_ranking import Passages
+    from langchain_nanomem.search_tables import PassageRow, SearchRows, SearchTables
 
 logger = logging.getLogger(__name__)
 
-Look = Callable[[Callable[["SearchFile", "Passages"], Any]], Any]
+Look = Callable[[Callable[["SearchRows", "Passages"], Any]], Any]
 """Looks at an index as it is now, at one moment; nothing is written meanwhile."""
-Write = Callable[[Callable[[sqlite3.Connection], None]], None]
+Write = Callable[[Callable[["SearchRows"], None]], None]
 """Writes into an index that was prepared."""
 
 DEFAULT_WEIGHT = 0.3
@@ -44,13 +43,6 @@ _MOST_CHARACTERS = 4_000
 """So much of a passage is embedded: models have a limit."""
 _PAUSE_SECONDS = 60.0
 """So long an embedder that failed is left alone."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS vectors(
-    id INTEGER PRIMARY KEY AUTOINCREMENT, passage INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS embedder(name TEXT NOT NULL);
-CREATE TRIGGER IF NOT EXISTS vector_goes AFTER DELETE ON passages
-    BEGIN DELETE FROM vectors WHERE passage=old.id; END;
-"""
 
 
 class Meaning(NamedTuple):
@@ -115,33 +107,28 @@ class Vectors:
         self._embed_waiting(look, write)
         return vector
 
-    def nearest(self, file: SearchFile, passages: Passages, vector: bytes) -> Iterator[PassageRow]:
+    def nearest(self, rows: SearchRows, passages: Passages, vector: bytes) -> Iterator[PassageRow]:
         """All passages that are near to a vector, best first; of equals the newest."""
-        self._catch_up(file, passages)
+        self._catch_up(rows, passages)
         for passage_id in nearest_first(self._packed, vector, list(self._ids)):
             if passage_id in passages.rows:
                 yield passages.rows[passage_id]
 
     # --- embedding ---
 
-    def prepare(self, file: SearchFile) -> None:
-        """Have a file hold vectors of this embedder, and of no other."""
+    def prepare(self, tables: SearchTables) -> None:
+        """Have tables hold vectors of this embedder, and of no other."""
         if not self._size:
             return
-        with file.opened() as connection:
-            if _has_tables(connection) and _maker_in(connection) == self._name:
+        with tables.opened() as rows:
+            if rows.embedder() == self._name:
                 return
-        with file.writing() as connection:
-            for statement in _TABLES.split(";\n"):
-                connection.execute(statement)
-            if _maker_in(connection) == self._name:  # another process was faster
-                return
-            gone = connection.execute("DELETE FROM vectors").rowcount
-            connection.execute("DELETE FROM embedder")
-            connection.execute("INSERT INTO embedder VALUES (?)", (self._name,))
-        self._begin(None)
+        with tables.writing() as rows:
+            gone = rows.begin_vectors(self._name)
+        if gone is not None:
+            self._begin(None)
         if gone:
-            logger.info("%s: %d vectors of another embedder are thrown away", file.path, gone)
+            logger.info("%s: %d vectors of another embedder are thrown away", tables.place, gone)
 
     def _embed_waiting(self, look: Look, write: Write) -> None:
         end, left = time.monotonic() + _MOST_SECONDS, _MOST_AT_ONCE
@@ -160,25 +147,24 @@ class Vectors:
         vectors = self._made("passages", lambda: self.embedder.embed_documents(texts), len(batch))
         if all(vectors):
             made = list(zip(batch, batch.values(), vectors, strict=True))
-            write(lambda connection: self._keep(connection, made))
+            write(lambda rows: self._keep(rows, made))
         else:
             self._failures.update(batch.keys())
 
-    def _claim(self, file: SearchFile, passages: Passages) -> dict[int, str]:
+    def _claim(self, rows: SearchRows, passages: Passages) -> dict[int, str]:
         """The passages to be embedded next, which nobody else embeds meanwhile.
 
         Those that failed come last, and alone: one of them may be what the embedder can't take.
         """
-        self._catch_up(file, passages)
-        rows, failures = passages.rows, self._failures
+        self._catch_up(rows, passages)
+        known, failures = passages.rows, self._failures
         free = self._waiting - self._claimed
         if not free:
             return {}
-        best = heapq.nlargest(_BATCH, free, key=lambda i: (-failures[i], rows[i].at or 0.0, i))
+        best = heapq.nlargest(_BATCH, free, key=lambda i: (-failures[i], known[i].at or 0.0, i))
         batch = best[:1] if failures[best[0]] else [i for i in best if not failures[i]]
         self._claimed.update(batch)
-        with file.opened() as connection:
-            texts = on_disk.texts_of(connection, batch)
+        texts = rows.texts_of(batch)
         return {i: texts[i] for i in batch}
 
     def _made(
@@ -205,17 +191,15 @@ class Vectors:
         self._has_warned = True
         logger.log(level, "the %s can't be embedded, words alone are ranked: %s", what, error)
 
-    # --- the file ---
+    # --- the tables ---
 
-    def _catch_up(self, file: SearchFile, passages: Passages) -> None:
-        """Know what the file has; where another embedder took it over just now, that is nothing."""
+    def _catch_up(self, rows: SearchRows, passages: Passages) -> None:
+        """Know what is kept; where another embedder took it over just now, that is nothing."""
         if self._passages is not passages:
             self._begin(passages)
-        with file.opened() as connection:
-            is_ours = _maker_in(connection) == self._name
-            rows = _vectors_behind(connection, self._last_vector) if is_ours else []
-        for number, passage, vector in rows:
-            self._add(number, passage, vector)
+        if rows.embedder() == self._name:
+            for one in rows.vectors_behind(self._last_vector):
+                self._add(*one)
         for row in reversed(passages.rows.values()):
             if row.id <= self._last_passage:
                 break
@@ -225,21 +209,17 @@ class Vectors:
 
     def _add(self, number: int, passage: int, vector: bytes) -> None:
         if len(vector) != self._size:
-            raise sqlite3.DatabaseError(f"passage {passage} has a vector of {len(vector)} bytes")
+            raise DamagedIndexError(f"passage {passage} has a vector of {len(vector)} bytes")
         self._last_vector = number
         self._waiting.discard(passage)
         if passage not in self._ids:
             self._ids[passage] = None
             self._packed += vector
 
-    def _keep(self, connection: sqlite3.Connection, made: list[tuple[int, str, bytes]]) -> None:
+    def _keep(self, rows: SearchRows, made: list[tuple[int, str, bytes]]) -> None:
         """Put vectors to their passages, as far as those are what was embedded."""
-        if _maker_in(connection) == self._name:
-            connection.executemany(
-                "INSERT OR IGNORE INTO vectors(passage, vector) "
-                "SELECT id, ?3 FROM passages WHERE id=?1 AND text=?2",
-                made,
-            )
+        if rows.embedder() == self._name:
+            rows.add_vectors(made)
 
     @property
     def _name(self) -> str:
@@ -257,20 +237,3 @@ class Near(NamedTuple):
     vectors: Vectors
     vector: bytes
     weight: float
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    rows = connection.execute("SELECT name FROM sqlite_master")
-    return {("vectors",), ("embedder",)}.issubset(rows)
-
-
-def _maker_in(connection: sqlite3.Connection) -> str | None:
-    row = connection.execute("SELECT name FROM embedder").fetchone()
-    return None if row is None else str(row[0])
-
-
-def _vectors_behind(connection: sqlite3.Connection, number: int) -> list[tuple[int, int, bytes]]:
-    rows = connection.execute(
-        "SELECT id, passage, vector FROM vectors WHERE id>? ORDER BY id", (number,)
-    )
-    return rows.fetchall()

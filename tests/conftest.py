@@ -14,7 +14,7 @@ from databases import Databases, directory, server_in
 from hypothesis import settings
 from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, save_memory
 
-from langchain_nanomem import files
+from langchain_nanomem import Nanomem, files
 from langchain_nanomem.journal import Journal
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.postgres_journal import PostgresJournal
@@ -64,6 +64,20 @@ def address(workspace: Path | Journal, request) -> str:
     if not isinstance(workspace, PostgresJournal):
         return str(workspace)
     return f"{request.getfixturevalue('databases').url} {workspace.schema.name}"
+
+
+@pytest.fixture
+def elsewhere(workspace, request, tmp_path_factory) -> Callable[[], Path | Journal]:
+    """Makes further workspaces of the same kind."""
+    if isinstance(workspace, Journal):
+        return request.getfixturevalue("databases").journal
+    return lambda: tmp_path_factory.mktemp("elsewhere")
+
+
+@pytest.fixture
+def open_memory(workspace) -> Callable[..., Nanomem]:
+    """Opens the memory of the workspace, or of another one, as several workers would."""
+    return lambda place=workspace, **options: Nanomem(place, **options)
 
 
 @pytest.fixture(scope="session")

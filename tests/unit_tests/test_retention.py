@@ -106,7 +106,7 @@ def test_a_search_sees_one_moment(tmp_path, with_meaning):
         other.sessions.archive("a")
         other.memory.search_history("owl")
 
-    connection = memory.memory._index._file._connection
+    connection = memory.memory._index._tables._file._connection
     connection.set_trace_callback(put_away)
     assert len(memory.memory.search_history("owl", limit=18, neighbours=1)) == 18
     others[0].join()

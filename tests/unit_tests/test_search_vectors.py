@@ -18,6 +18,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_nanomem import MemoryStore, Nanomem, search_vectors
 from langchain_nanomem.search_places import search_path
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+ON_FILES = pytest.mark.back_ends("files")
 NOON = datetime(2026, 5, 8, 12, tzinfo=UTC)
 THINGS = [
     {"dog", "puppy", "hound", "rex"},
@@ -85,8 +87,8 @@ def embedder():
 
 
 @pytest.fixture
-def mem(tmp_path, embedder):
-    return Nanomem(tmp_path, embedder=embedder)
+def mem(open_memory, embedder):
+    return open_memory(embedder=embedder)
 
 
 def say(mem, key, *texts, at=NOON):
@@ -105,11 +107,13 @@ def found(store, query, **options):
     return [hit.text for hit in store.search_history(query, **options)]
 
 
-def kept(path):
+def kept(mem, scope=()):
     """The passages of an index that have a vector, with it."""
-    query = "SELECT text, vector FROM passages JOIN vectors ON passages.id=passage"
-    with closing(sqlite3.connect(path)) as connection:
-        return dict(connection.execute(query).fetchall())
+    with mem.memory_for(scope)._index._tables.opened() as rows:
+        if rows.embedder() is None:
+            return {}
+        vectors = {one.passage: one.vector for one in rows.vectors_behind(0)}
+        return {text: vectors[number] for number, text in rows.texts_of([*vectors]).items()}
 
 
 def index_of(mem, scope=()):
@@ -145,7 +149,7 @@ def test_without_an_embedder_nothing_of_it_is_there(tmp_path, embedder):
     assert found(mem.memory, "dog") == []
 
 
-def test_only_what_is_new_is_embedded(mem, embedder, tmp_path):
+def test_only_what_is_new_is_embedded(mem, embedder, open_memory):
     """Each passage once, in this process and the next; a query once in a row; no blank one."""
     say(mem, "s", "My puppy barks.", "Good.", "!!!")
     found(mem.memory, "dog")
@@ -155,7 +159,7 @@ def test_only_what_is_new_is_embedded(mem, embedder, tmp_path):
     assert embedder.passages[2:] == ["It is a hound."]
     assert embedder.queries == ["dog"]
     later = Thesaurus()
-    assert "It is a hound." in found(Nanomem(tmp_path, embedder=later).memory, "dog")
+    assert "It is a hound." in found(open_memory(embedder=later).memory, "dog")
     assert later.passages == []
 
 
@@ -172,6 +176,7 @@ def test_the_newest_are_embedded_first_and_so_many_at_a_time(mem, embedder, monk
     assert embedder.passages[4:] == ["old 1", "old 0"]
 
 
+@ON_FILES
 @pytest.mark.parametrize("how", ["delete", "clear", "thread", "by hand"])
 def test_the_vectors_of_what_is_deleted_are_in_no_byte(mem, how):
     """They leave the index with their passages, also by the hand of who has no embedder."""
@@ -179,7 +184,7 @@ def test_the_vectors_of_what_is_deleted_are_in_no_byte(mem, how):
     say(mem, "t", "a puppy")
     found(mem.memory, "dog")
     path = index_of(mem)
-    vectors = kept(path)
+    vectors = kept(mem)
     workspace = mem.sessions.journal.workspace
     assert any(vectors["my zanzibar secret"] in one.read_bytes() for one in path.parent.iterdir())
     other = Nanomem(workspace)
@@ -196,20 +201,20 @@ def test_the_vectors_of_what_is_deleted_are_in_no_byte(mem, how):
         content = one.read_bytes()
         assert vectors["my zanzibar secret"] not in content
         assert b"zanzibar" not in content
-    assert list(kept(path)) == ["a puppy"]
+    assert list(kept(mem)) == ["a puppy"]
     assert found(mem.memory, "car dog") == ["a puppy"]
 
 
 @pytest.mark.parametrize("change", [{"model": "large"}, {"extra": 2}])
-def test_another_embedder_begins_anew(mem, tmp_path, embedder, change):
+def test_another_embedder_begins_anew(mem, open_memory, embedder, change):
     """Another model, or dimension: the old vectors are thrown away, and come again with the old."""
     say(mem, "s", "My puppy barks.", "Good.")
     found(mem.memory, "dog")
-    before = kept(index_of(mem))
+    before = kept(mem)
     other = Thesaurus(**change)
-    assert found(Nanomem(tmp_path, embedder=other).memory, "dog")[0] == "My puppy barks."
+    assert found(open_memory(embedder=other).memory, "dog")[0] == "My puppy barks."
     assert len(other.passages) == 2
-    after = kept(index_of(mem))
+    after = kept(mem)
     assert before.keys() == after.keys()
     assert {len(vector) for vector in after.values()} == {16 + 4 * other.extra}
     assert found(mem.memory, "dog")[0] == "My puppy barks."
@@ -226,10 +231,10 @@ WRONG = ("raises", "nan", "infinite", "empty", "none", "fewer")
         *(("passages", how) for how in (*WRONG, "longer")),  # a query tells the dimension
     ],
 )
-def test_an_embedder_that_fails_fails_no_search(tmp_path, caplog, what, how):
+def test_an_embedder_that_fails_fails_no_search(open_memory, caplog, what, how):
     """Words alone are ranked, with one warning; it is not asked again for a while."""
     embedder = Failing(how, what)
-    mem = Nanomem(tmp_path, embedder=embedder)
+    mem = open_memory(embedder=embedder)
     say(mem, "s", "My dog barks.", "Good.")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -241,25 +246,25 @@ def test_an_embedder_that_fails_fails_no_search(tmp_path, caplog, what, how):
     assert len(embedder.passages) == (0 if what == "query" else 2)
 
 
-def test_an_embedder_that_works_again_is_used(tmp_path, monkeypatch):
+def test_an_embedder_that_works_again_is_used(open_memory, monkeypatch):
     """A passage that it can't take holds up no other."""
     monkeypatch.setattr(search_vectors, "_PAUSE_SECONDS", 0.0)
     embedder = Failing("raises", "passages")
-    mem = Nanomem(tmp_path, embedder=embedder)
+    mem = open_memory(embedder=embedder)
     say(mem, "s", "My puppy barks.", "Good.")
     found(mem.memory, "dog")
-    assert kept(index_of(mem)) == {}
+    assert kept(mem) == {}
     bad = "Good."
     embedder.embed_documents = lambda texts: (
         Thesaurus.embed_documents(embedder, texts) if bad not in texts else 1 / 0
     )
     assert found(mem.memory, "dog") == ["My puppy barks."]
-    assert list(kept(index_of(mem))) == ["My puppy barks."]
+    assert list(kept(mem)) == ["My puppy barks."]
 
 
-def test_nothing_of_another_scope_is_embedded_or_compared(tmp_path, embedder):
+def test_nothing_of_another_scope_is_embedded_or_compared(open_memory, embedder):
     """Each user's passages are embedded at that user's search, into that user's index."""
-    mem = Nanomem(tmp_path, scope="user", embedder=embedder)
+    mem = open_memory(scope="user", embedder=embedder)
     for user, text in (("ann", "A puppy of Ann."), ("bob", "A hound of Bob.")):
         mem.sessions.bind_scope(user, ("user", user))
         say(mem, user, text)
@@ -267,7 +272,8 @@ def test_nothing_of_another_scope_is_embedded_or_compared(tmp_path, embedder):
     ann = mem.memory_for(("user", "ann"))
     assert set(found(ann, "dog")) == {"A puppy of Ann.", "A puppy of Ann. Logged."}
     assert all("Ann" in text for text in embedder.passages)
-    assert not index_of(mem, ("user", "bob")).exists()
+    assert len(kept(mem, ("user", "ann"))) == 2
+    assert kept(mem, ("user", "bob")) == {}
     assert set(found(mem.memory_for(("user", "bob")), "dog")) == {
         "A hound of Bob.",
         "A hound of Bob. Logged.",
@@ -292,6 +298,7 @@ def test_what_is_asked_for_is_kept_to(mem):
     assert len(found(store, "dog", limit=2)) == 2
 
 
+@ON_FILES
 @pytest.mark.parametrize("damage", ["bytes", "vector", "table", "gone"])
 def test_a_damaged_index_is_built_anew_with_its_vectors(mem, tmp_path, damage, caplog):
     """With one warning at most; what means the same is found all the same."""
@@ -314,10 +321,10 @@ def test_a_damaged_index_is_built_anew_with_its_vectors(mem, tmp_path, damage, c
         other = Nanomem(tmp_path, embedder=Thesaurus())
         assert found(other.memory, "dog")[0] == "My puppy barks."
     assert len(caplog.records) == (1 if damage in {"bytes", "vector"} else 0)
-    assert len(kept(path)) == 51
+    assert len(kept(mem)) == 51
 
 
-def test_no_lock_is_held_while_an_embedder_is_asked(tmp_path):
+def test_no_lock_is_held_while_an_embedder_is_asked(open_memory):
     """Another thread searches by words meanwhile; what is deleted meanwhile gets no vector."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -327,28 +334,28 @@ def test_no_lock_is_held_while_an_embedder_is_asked(tmp_path):
             assert go_on.wait(30)
             return super().embed_documents(texts)
 
-    mem = Nanomem(tmp_path, embedder=Slow())
+    mem = open_memory(embedder=Slow())
     say(mem, "s", "My puppy barks.")
     say(mem, "t", "A secret hound.")
     results = []
     thread = threading.Thread(target=lambda: results.append(found(mem.memory, "dog")))
     thread.start()
     assert begun.wait(30)
-    without = MemoryStore(tmp_path, sessions=mem.sessions)
+    without = MemoryStore(mem.memory.backend, sessions=mem.sessions)
     assert found(without, "barks") == ["My puppy barks."]
     assert found(mem.memory, "barks") == ["My puppy barks."]
     mem.sessions.delete("t")
     go_on.set()
     thread.join()
     assert results == [["My puppy barks."]]
-    assert list(kept(index_of(mem))) == ["My puppy barks."]
+    assert list(kept(mem)) == ["My puppy barks."]
 
 
 def test_vectors_are_of_length_one_in_four_bytes_a_number(mem):
     """So that products tell how alike they are."""
     say(mem, "s", "A dog, a dog and a puppy.", "My car.")
     found(mem.memory, "dog")
-    for vector in kept(index_of(mem)).values():
+    for vector in kept(mem).values():
         assert sum(value**2 for value in array("f", vector)) == pytest.approx(1)
 
 
@@ -360,14 +367,14 @@ def test_a_weight_is_above_zero(tmp_path, embedder, weight):
             make(tmp_path, embedder=embedder, embedder_weight=weight)
 
 
-def test_a_weight_decides_between_words_and_meaning(tmp_path, embedder):
+def test_a_weight_decides_between_words_and_meaning(open_memory, embedder):
     """Below 1 the best by words comes first, above it the best by meaning."""
-    mem = Nanomem(tmp_path)
+    mem = open_memory()
     say(mem, "a", "the dog which is a puppy of whatever kind")
     say(mem, "b", "dog dog car car car", at=NOON + timedelta(days=1))
     for weight, first in (
         (0.5, "dog dog car car car"),
         (1.5, "the dog which is a puppy of whatever kind"),
     ):
-        store = MemoryStore(tmp_path, embedder=embedder, embedder_weight=weight)
+        store = open_memory(embedder=embedder, embedder_weight=weight).memory
         assert found(store, "dog")[0] == first
