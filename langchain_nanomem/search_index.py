@@ -25,7 +25,7 @@ from langchain_nanomem.search_weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.redaction import Redaction
@@ -172,11 +172,17 @@ class SearchIndex:
             return self._tables.persist(work)
 
     def _with_news(self, work: Callable[[SearchRows, Passages], T]) -> T:
-        self._news.read()
+        found = self._news.look()
+        with self._tables.reading() as kept:
+            if found.is_in(kept.sources()) and self._is_prepared(kept):
+                return work(self._loaded(kept), self._passages)
+        self._news.read(found)
         self._prepare()
-        with self._tables.reading() as rows:
-            self._load(rows)
-            return work(rows, self._passages)
+        with self._tables.reading() as kept:
+            return work(self._loaded(kept), self._passages)
+
+    def _is_prepared(self, kept: SearchRows) -> bool:
+        return self._vectors is None or self._vectors.are_in(kept)
 
     def _prepare(self) -> None:
         if self._vectors is not None:
@@ -205,8 +211,9 @@ class SearchIndex:
             ranked += self._fused(kept, asked, kind, some)
         if len(asked.kinds) > 1:
             ranked.sort(key=lambda one: one.score, reverse=True)
-        ranked = _quotes_first(kept, query, ranked)
-        best = list(_first(kept, query, ranked, limit))
+        texts = _Texts(kept)
+        ranked = _quotes_first(texts, query, ranked)
+        best = list(_first(texts, query, ranked, limit))
         hits = [self._as_hit(one.row, text, one.score) for one, text in best]
         return self._with_neighbours(kept, hits, [one.row for one, _ in best], asked.around)
 
@@ -279,8 +286,8 @@ class SearchIndex:
             source=(row.about or None) if is_entry else None,
         )
 
-    def _load(self, kept: SearchRows) -> None:
-        """Take over into memory what the ranking needs."""
+    def _loaded(self, kept: SearchRows) -> SearchRows:
+        """The same, when what the ranking needs of it is taken over into memory."""
         generation = kept.generation()
         if self._generation != generation:
             self._passages, self._postings = Passages(self._weights), Postings()
@@ -292,6 +299,22 @@ class SearchIndex:
         self._postings.catch_up(kept, self._passages.last_id)
         new = kept.rows_behind(self._passages.last_id)
         self._passages.add(new, None if log is None else log.id)
+        return kept
+
+
+class _Texts:
+    """The texts of what was ranked, each asked for once."""
+
+    def __init__(self, kept: SearchRows) -> None:
+        self._kept = kept
+        self._known: dict[int, str] = {}
+
+    def of(self, ranked: Iterable[Ranked]) -> Mapping[int, str]:
+        """Those of these, by id; there may be others with them."""
+        missing = [one.row.id for one in ranked if one.row.id not in self._known]
+        if missing:
+            self._known |= self._kept.texts_of(missing)
+        return self._known
 
 
 def _accepted(kept: SearchRows, query: Query, rows: Iterable[PassageRow]) -> Iterator[PassageRow]:
@@ -302,13 +325,13 @@ def _accepted(kept: SearchRows, query: Query, rows: Iterable[PassageRow]) -> Ite
         yield from (row for row in some if query.accepts(texts[row.id], row.at))
 
 
-def _quotes_first(kept: SearchRows, query: Query, ranked: list[Ranked]) -> list[Ranked]:
+def _quotes_first(texts: _Texts, query: Query, ranked: list[Ranked]) -> list[Ranked]:
     """Those of the best first that the query quotes."""
     if not query.may_quote:
         return ranked
     likely = ranked[:_LIKELY_QUOTED]
-    texts = kept.texts_of([one.row.id for one in likely])
-    quoted = [one for one in likely if query.is_quoted_in(texts[one.row.id])]
+    of_likely = texts.of(likely)
+    quoted = [one for one in likely if query.is_quoted_in(of_likely[one.row.id])]
     if not quoted:
         return ranked
     top = ranked[0].score
@@ -318,16 +341,17 @@ def _quotes_first(kept: SearchRows, query: Query, ranked: list[Ranked]) -> list[
 
 
 def _first(
-    kept: SearchRows, query: Query, ranked: list[Ranked], limit: int
+    texts: _Texts, query: Query, ranked: list[Ranked], limit: int
 ) -> Iterator[tuple[Ranked, str]]:
     """The first ones whose text has what the query insists on."""
     step = max(limit, _AT_ONCE) if query.needs_text else limit
     for start in range(0, len(ranked), step):
         some = ranked[start : start + step]
-        texts = kept.texts_of([one.row.id for one in some])
+        of_some = texts.of(some)
         for one in some:
-            if query.accepts(texts[one.row.id], one.row.at):
-                yield one, texts[one.row.id]
+            text = of_some[one.row.id]
+            if query.accepts(text, one.row.at):
+                yield one, text
                 limit -= 1
                 if not limit:
                     return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.errors import DatabaseError, NanomemError
 from langchain_nanomem.search_places import LOG
@@ -12,7 +12,7 @@ from langchain_nanomem.search_tables import Source
 from langchain_nanomem.session_archive import is_archived
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from langchain_nanomem.journal import Bound, JournalState
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_TRIES = 5
+
+
+class Found(NamedTuple):
+    """What there is, by the names of sources."""
+
+    sessions: dict[str, Bound]
+    versions: dict[str, str]
+    """Of the sessions and of the event log."""
+
+    def is_in(self, sources: Mapping[str, Source]) -> bool:
+        """Whether an index that has these sources has all of it, and nothing else."""
+        return self.versions == _versions(sources)
 
 
 class News:
@@ -57,22 +69,26 @@ class News:
         self._history = history
         self._cleaner = Cleaner(redaction)
 
-    def read(self) -> None:
+    def look(self) -> Found:
+        """What there is now."""
+        sessions = self._scopes.of_scope(self._scope)
+        versions = {name: self._told(bound.state) for name, bound in sessions.items()}
+        return Found(sessions, versions | {LOG: self._told(self._history.log_states())})
+
+    def read(self, found: Found) -> None:
         """Take out what is gone, and put in what is new."""
-        found = self._scopes.of_scope(self._scope)
         with self._tables.opened() as kept:
-            known = kept.sources()
-        for name in known.keys() - found.keys() - {LOG}:
+            known = _versions(kept.sources())
+        for name in known.keys() - found.versions.keys():
             self._tables.forget_source(name)
-        for name, bound in found.items():
-            state = self._told(bound.state)
-            if name not in known or known[name].version != state:
-                self._read_session(name, bound, state)
-        state = self._told(self._history.log_states())
-        if state != (known[LOG].version if LOG in known else ""):
+        for name, bound in found.sessions.items():
+            version = found.versions[name]
+            if known.get(name) != version:
+                self._read_session(name, bound, version)
+        if known[LOG] != found.versions[LOG]:
             self._bring_in(
                 _new_source(LOG, ""),
-                state,
+                found.versions[LOG],
                 lambda: HistoryText(self._history.entries(), self._cleaner),
             )
 
@@ -135,6 +151,10 @@ class News:
     def _told(self, state: JournalState | LogStates) -> str:
         """What a source is known by as long as neither it nor the redaction changes."""
         return repr((*state, self._cleaner.mark)) if state else ""
+
+
+def _versions(sources: Mapping[str, Source]) -> dict[str, str]:
+    return {LOG: "", **{name: one.version for name, one in sources.items()}}
 
 
 def _new_source(name: str, label: str) -> Source:

@@ -116,12 +116,14 @@ class Vectors:
 
     # --- embedding ---
 
+    def are_in(self, rows: SearchRows) -> bool:
+        """Whether tables hold vectors of this embedder, as soon as there are any."""
+        return not self._size or rows.embedder() == self._name
+
     def prepare(self, tables: SearchTables) -> None:
         """Have tables hold vectors of this embedder, and of no other."""
-        if not self._size:
-            return
         with tables.opened() as rows:
-            if rows.embedder() == self._name:
+            if self.are_in(rows):
                 return
         with tables.writing() as rows:
             gone = rows.begin_vectors(self._name)
