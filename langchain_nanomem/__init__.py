@@ -8,6 +8,7 @@ from langchain_nanomem.consolidation import Account, Consolidation, MemoryConsol
 from langchain_nanomem.erasure import Erased
 from langchain_nanomem.errors import (
     ConsolidationError,
+    CopyError,
     CorruptRecordError,
     DatabaseError,
     MigrationError,
@@ -36,6 +37,7 @@ from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
+from langchain_nanomem.workspace_copy import Copied, acopy_workspace, copy_workspace
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ __all__ = [
     "Account",
     "Consolidation",
     "ConsolidationError",
+    "Copied",
+    "CopyError",
     "CorruptRecordError",
     "CostAwarePolicy",
     "DatabaseError",
@@ -81,8 +85,10 @@ __all__ = [
     "TokenCounter",
     "UnsupportedFormatError",
     "aanswer_interrupted_calls",
+    "acopy_workspace",
     "aimport_checkpoints",
     "answer_interrupted_calls",
+    "copy_workspace",
     "create_forget_tool",
     "create_memory_node",
     "create_pre_model_hook",

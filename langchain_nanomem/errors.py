@@ -10,6 +10,7 @@
     ├── ScopeError               whose memory it is cannot be told, or it is another's
     ├── DatabaseError            a database could not be used; also an ``OSError``
     ├── MigrationError           a thread of another checkpointer could not be taken over
+    ├── CopyError                something of a workspace could not be copied as it is
     └── RedactionError           a text holds what may not be kept; also a ``ValueError``
 
 Wrong arguments are ``ValueError``. ``OSError`` and the model's own errors pass
@@ -84,6 +85,10 @@ class DatabaseError(NanomemError, OSError):
 
 class MigrationError(NanomemError):
     """A thread of another checkpointer could not be taken over as it is there."""
+
+
+class CopyError(NanomemError):
+    """Something of a workspace could not be copied as it is; the target has it as it had it."""
 
 
 class RedactionError(NanomemError, ValueError):

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import logging
 import os
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -38,12 +38,13 @@ from langchain_nanomem.journal import (
     Position,
     Record,
     ReplacedError,
+    deletion_name,
 )
 from langchain_nanomem.journal_lines import frame, load_line
 from langchain_nanomem.search_places import forget_session
 from langchain_nanomem.session import utc_now
 from langchain_nanomem.session_archive import SessionArchive
-from langchain_nanomem.session_files import SessionFiles
+from langchain_nanomem.session_files import SessionFiles, states_in
 from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Damage(NamedTuple):
 
 
 _NAME_BYTES = 16
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class FileJournal(Journal):
@@ -153,14 +155,18 @@ class FileJournal(Journal):
                 return position_at(fd, len(content))
 
     @override
-    def put_away(self, key: str, scope: tuple[str, ...]) -> bool:
+    def is_there(self) -> bool:
+        return self.workspace.is_dir()
+
+    @override
+    def put_away(self, key: str, scope: tuple[str, ...], at: datetime | None = None) -> bool:
         with self.lock(key):
             records, end = self.read(key)
             if not records:
                 return False
             path = self.path(key)
             lines, written_ns = read_bytes(path)[: end.offset], path.stat().st_mtime_ns
-            self.archive.put(key, lines, scope, written_ns)
+            self.archive.put(key, lines, scope, written_ns, at)
             self._take_out(key, path)
         return True
 
@@ -232,10 +238,31 @@ class FileJournal(Journal):
 
     @override
     def deleted_at(self, key: str) -> datetime | None:
+        return self._deleted_at(deletion_name(key))
+
+    def _deleted_at(self, name: bytes) -> datetime | None:
         try:
-            return datetime.fromisoformat(read_bytes(self._tombstone(key)).decode())
+            return datetime.fromisoformat(read_bytes(self._tombstone(name)).decode())
         except FileNotFoundError:
             return None
+
+    @override
+    def deletions(self) -> dict[bytes, datetime]:
+        names = [bytes.fromhex(stem) for stem in states_in(self._tombstones, "")]
+        return {name: at for name in names if (at := self._deleted_at(name))}
+
+    @override
+    def note_deletion(self, name: bytes, at: datetime) -> None:
+        known = self._deleted_at(name)
+        if known is None or known < at:
+            make_directory(self._tombstones)
+            replace_file(self._tombstone(name), at.isoformat().encode())
+
+    @override
+    def set_updated_at(self, key: str, at: datetime) -> None:
+        written_ns = (at - _EPOCH) // timedelta(microseconds=1) * 1000
+        with self.lock(key):
+            os.utime(self.path(key), ns=(written_ns, written_ns))
 
     @override
     def list(self) -> Journals:
@@ -314,12 +341,12 @@ class FileJournal(Journal):
     def _bury(self, key: str, path: Path) -> None:
         """Note the deletion, and remove what repairing has put aside."""
         make_directory(self._tombstones)
-        replace_file(self._tombstone(key), utc_now().isoformat().encode())
+        replace_file(self._tombstone(deletion_name(key)), utc_now().isoformat().encode())
         for aside in path.parent.glob(f"{path.name}.damaged-*"):
             aside.unlink()
 
-    def _tombstone(self, key: str) -> Path:
-        return self._tombstones / hashlib.sha256(key.encode()).hexdigest()[:40]
+    def _tombstone(self, name: bytes) -> Path:
+        return self._tombstones / name.hex()
 
     def _is_abandoned(self, key: str, fd: int, size: int) -> bool:
         """Whether nobody is writing what stands at the end of a file of `size` bytes.

@@ -8,7 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem import files, history_log
-from langchain_nanomem.history_log import HistoryEntry, parse_entries, read_or_empty
+from langchain_nanomem.history_log import (
+    HistoryEntry,
+    format_entry,
+    parse_entries,
+    read_or_empty,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,6 +93,17 @@ class HistoryFiles:
                 return
             files.make_directory(self.path.parent)
             history_log.append_entry(self.path, entry)
+
+    def extend(self, entries: Sequence[HistoryEntry]) -> None:
+        """Append entries as they are; all of them or none.
+
+        Raises:
+            OSError: It could not be written; the file is as it was.
+        """
+        with self._locked():
+            files.make_directory(self.path.parent)
+            content = read_or_empty(self.path).decode("utf-8", _AS_IT_IS)
+            _replace(self.path, [content, *map(format_entry, entries)])
 
     def contains(self, entry_id: str) -> bool:
         """Whether one of the files holds the entry of this id, whole."""

@@ -96,12 +96,22 @@ def new_entry(text: str, at: datetime | None, entry_id: str, source: str | None)
 
 
 def format_entry(entry: HistoryEntry) -> str:
-    """The lines of a dated entry that has an id, ready to be appended."""
+    """The lines of an entry, ready to be appended."""
     first, *others = entry.text.split("\n")
-    indented = [f" {line}" if _READS_AS_MARK.match(line) else line for line in others]
+    begin = f"{entry.stamp} {first}" if entry.at else _indented(first)
+    return "\n".join([begin, *map(_indented, others), *_comment_of(entry), ""])
+
+
+def _indented(line: str) -> str:
+    return f" {line}" if _READS_AS_MARK.match(line) else line
+
+
+def _comment_of(entry: HistoryEntry) -> list[str]:
+    """The line that tells what an entry is; none of one that a person wrote."""
+    if entry.entry_id is None:
+        return []
     source = "" if entry.source is None else f' source="{_quote(entry.source)}"'
-    comment = f'<!-- nanomem id="{_quote(entry.entry_id or "")}"{source} -->'
-    return "\n".join([f"{entry.stamp} {first}", *indented, comment, ""])
+    return [f'<!-- nanomem id="{_quote(entry.entry_id)}"{source} -->']
 
 
 def session_of(source: str | None) -> str:

@@ -6,6 +6,7 @@ checkpoints and consolidation.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +83,11 @@ class ReplacedError(Exception):
     """The journal is no longer the one that the position was taken of. Read it anew."""
 
 
+def deletion_name(key: str) -> bytes:
+    """What names a key in the notes of deletions, and tells it to nobody."""
+    return hashlib.sha256(key.encode()).digest()[:20]
+
+
 class JournalReader(ABC):
     """One journal, held open: it stays what it is even if another takes its place meanwhile."""
 
@@ -122,6 +128,8 @@ class ArchivedSession(NamedTuple):
     """Compressed."""
     path: Path
     """Where it lies."""
+    updated_at: datetime | None = None
+    """When it was last written before it was put away, in UTC, if that is known."""
 
 
 class Archive(ABC):
@@ -173,8 +181,22 @@ class Journal(ABC):
     archive: Archive | None = None
     """Where journals are put away; None where that can't be."""
 
-    def put_away(self, key: str, scope: tuple[str, ...]) -> bool:
+    def is_there(self) -> bool:
+        """Whether there is a place with journals, or for some. Makes nothing.
+
+        Raises:
+            UnsupportedFormatError: It has to be brought up to date before it can be read.
+            OSError: It can't be told.
+        """
+        return True
+
+    def put_away(self, key: str, scope: tuple[str, ...], at: datetime | None = None) -> bool:
         """Move a journal into the archive; False where there is none.
+
+        Args:
+            key: Whose journal.
+            scope: Whose memory it belongs to.
+            at: When it was put away, in UTC; now by default.
 
         Raises:
             NotImplementedError: There is no archive here.
@@ -275,6 +297,23 @@ class Journal(ABC):
     @abstractmethod
     def deleted_at(self, key: str) -> datetime | None:
         """When a journal of this key was last deleted, in UTC; None if never."""
+
+    @abstractmethod
+    def deletions(self) -> dict[bytes, datetime]:
+        """When journals were last deleted, in UTC, by the `deletion_name` of their keys."""
+
+    @abstractmethod
+    def note_deletion(self, name: bytes, at: datetime) -> None:
+        """Have `deleted_at` say this moment, unless it says a later one. Deletes nothing.
+
+        Args:
+            name: The `deletion_name` of the key.
+            at: The moment, in UTC.
+        """
+
+    @abstractmethod
+    def set_updated_at(self, key: str, at: datetime) -> None:
+        """Have a journal's `updated_at` be this moment, in UTC, until it is written to again."""
 
     @abstractmethod
     def list(self) -> Journals:

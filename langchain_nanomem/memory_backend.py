@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from langchain_nanomem.errors import NanomemError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
@@ -95,6 +95,33 @@ class ScopeMemory(ABC):
     def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
         """Remove archived versions, and give them; see `MemoryStore.prune_versions`."""
 
+    @abstractmethod
+    def put_version(self, version: ArchivedVersion, content: bytes) -> None:
+        """Put an archived version of another memory here, as it is there; once.
+
+        Args:
+            version: Its hash, its time and its change, which is made then here too.
+            content: The text.
+
+        Raises:
+            OSError: It could not be written; it is not there.
+        """
+
+    @abstractmethod
+    def settle(self, content: bytes, expected_version: str) -> bool:
+        """Put `content` in place of the expected version, which is not archived.
+
+        Args:
+            content: The new facts.
+            expected_version: What they must still be; "" where there are none.
+
+        Returns:
+            False when the facts are of another version.
+
+        Raises:
+            OSError: It could not be written; they are as they were.
+        """
+
     def has_facts(self) -> bool:
         """Whether there are facts, or were."""
         try:
@@ -107,6 +134,14 @@ class ScopeMemory(ABC):
     @abstractmethod
     def append(self, entry: HistoryEntry) -> None:
         """Append an entry that has an id; once for its id, whoever else appends it.
+
+        Raises:
+            OSError: It could not be written; the log is as it was.
+        """
+
+    @abstractmethod
+    def extend(self, entries: Sequence[HistoryEntry]) -> None:
+        """Append entries as they are, also such without an id or a time; all of them or none.
 
         Raises:
             OSError: It could not be written; the log is as it was.
@@ -191,6 +226,10 @@ class MemoryBackend(ABC):
     @abstractmethod
     def of(self, scope: tuple[str, ...]) -> ScopeMemory:
         """The memory of a scope. Nothing is created before the first write."""
+
+    @abstractmethod
+    def named(self, name: str) -> ScopeMemory:
+        """The memory of the scope with this `scope_name`."""
 
     @abstractmethod
     def all(self) -> Iterator[ScopeMemory]:

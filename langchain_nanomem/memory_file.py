@@ -99,7 +99,8 @@ class MemoryFile:
         for stale in self._archived_by(change) if change else ():  # of an attempt that crashed
             stale.unlink()
         files.make_directory(self.archive_path)
-        staged, kept = self._staged_path(change), self._new_archive_path(base, change)
+        staged = self._staged_path(change)
+        kept = self._archive_path(datetime.now(UTC), version_of(base or b""), change)
         files.replace_file(staged, content)
         try:
             if base is not None or change:
@@ -111,6 +112,18 @@ class MemoryFile:
         files.sync_directory(self.path.parent)
         return is_replaced
 
+    def put_version(self, version: ArchivedVersion, content: bytes) -> None:
+        """Put an archived version of another memory here; one that is there stays as it is."""
+        path = self._archive_path(version.archived_at, version.version, version.change)
+        if not path.exists():
+            files.make_directory(self.archive_path)
+            files.replace_file(path, content)
+
+    def settle(self, content: bytes) -> None:
+        """Put `content` in place of what the file holds, and archive nothing."""
+        files.make_directory(self.path.parent)
+        files.replace_file(self.path, content)
+
     def _archived(self, match: re.Match[str]) -> ArchivedVersion | None:
         try:
             archived_at = datetime.strptime(match["time"], _TIME_FORMAT).replace(tzinfo=UTC)
@@ -118,7 +131,9 @@ class MemoryFile:
             return None
         change_id = None if match["change"] is None else unquote(match["change"])
         path = self.archive_path / match[0]
-        return ArchivedVersion(match["version"], archived_at, str(path), change_id)
+        return ArchivedVersion(
+            match["version"], archived_at, str(path), change_id, change=match["change"]
+        )
 
     def _archived_by(self, change: str) -> list[Path]:
         def is_its(path: Path) -> bool:
@@ -130,9 +145,9 @@ class MemoryFile:
     def _staged_path(self, change: str | None) -> Path:
         return self.path.with_name(f".MEMORY.md.{change or '+'}.pending")  # no stem is a plus
 
-    def _new_archive_path(self, base: bytes | None, change: str | None) -> Path:
-        parts = [f"{datetime.now(UTC):{_TIME_FORMAT}}", version_of(base or b"")]
-        return self.archive_path / f"MEMORY-{'-'.join([*parts, *([change] if change else [])])}.md"
+    def _archive_path(self, at: datetime, version: str, change: str | None) -> Path:
+        parts = [f"{at:{_TIME_FORMAT}}", version, *([change] if change else [])]
+        return self.archive_path / f"MEMORY-{'-'.join(parts)}.md"
 
 
 def _withdraw(staged: Path, kept: Path) -> bool:

@@ -20,6 +20,7 @@ from langchain_nanomem.journal import (
     Position,
     Record,
     ReplacedError,
+    deletion_name,
 )
 from langchain_nanomem.journal_lines import frame, load_line
 from langchain_nanomem.session import utc_now
@@ -89,7 +90,6 @@ class _Held:
     content: Content = NOTHING
     updated_at: datetime = field(default_factory=utc_now)
     lock: Any = field(default_factory=threading.RLock)
-    deleted_at: datetime | None = None
 
 
 class MemoryJournal(Journal):
@@ -97,6 +97,7 @@ class MemoryJournal(Journal):
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
+        self._deleted: dict[bytes, datetime] = {}
         self._guard = threading.Lock()
         self._count = 0
 
@@ -128,7 +129,7 @@ class MemoryJournal(Journal):
         lines = b"".join(frame([record]) for record in records)
         with self.lock(key):
             if erase:
-                self._of(key).deleted_at = utc_now()
+                self._deleted[deletion_name(key)] = utc_now()
             return self._put(key, lines, self._new_identity())
 
     @override
@@ -137,12 +138,25 @@ class MemoryJournal(Journal):
             held = self._of(key)
             if not held.content.lines:
                 return False
-            held.content, held.deleted_at = NOTHING, utc_now()
+            held.content, self._deleted[deletion_name(key)] = NOTHING, utc_now()
             return True
 
     @override
     def deleted_at(self, key: str) -> datetime | None:
-        return self._of(key).deleted_at
+        return self._deleted.get(deletion_name(key))
+
+    @override
+    def deletions(self) -> dict[bytes, datetime]:
+        return dict(self._deleted)
+
+    @override
+    def note_deletion(self, name: bytes, at: datetime) -> None:
+        self._deleted[name] = max(at, self._deleted.get(name, at))
+
+    @override
+    def set_updated_at(self, key: str, at: datetime) -> None:
+        with self.lock(key):
+            self._of(key).updated_at = at
 
     @override
     def list(self) -> builtins.list[JournalInfo]:

@@ -44,6 +44,8 @@ class ArchivedVersion:
     cut here and ends in a hash."""
     load: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
     """Reads its content; None where it is a file."""
+    change: str | None = field(default=None, repr=False, compare=False)
+    """The `change_stem` of its cause; None where there is none."""
 
     @property
     def path(self) -> Path:
@@ -63,8 +65,15 @@ class ArchivedVersion:
             CorruptRecordError: It was archived as it was, and that is not UTF-8.
             OSError: It can't be read.
         """
-        content = files.read_bytes(self.path) if self.load is None else self.load()
-        return decode(Path(self.place), content, "Open it with another encoding.")
+        return decode(Path(self.place), self.read_bytes(), "Open it with another encoding.")
+
+    def read_bytes(self) -> bytes:
+        """What is kept, as it is.
+
+        Raises:
+            OSError: It can't be read.
+        """
+        return files.read_bytes(self.path) if self.load is None else self.load()
 
 
 def beyond_limits(

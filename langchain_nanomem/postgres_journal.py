@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
-from langchain_nanomem.errors import CorruptRecordError, DatabaseError
+from langchain_nanomem.errors import CorruptRecordError, DatabaseError, UnsupportedFormatError
 from langchain_nanomem.files import file_stem
 from langchain_nanomem.journal import (
     Bound,
@@ -28,7 +28,7 @@ from langchain_nanomem.journal_lines import load_line
 from langchain_nanomem.postgres_database import Database, Pool
 from langchain_nanomem.postgres_locks import Hold, Holds
 from langchain_nanomem.postgres_reader import PostgresReader
-from langchain_nanomem.postgres_schema import Schema
+from langchain_nanomem.postgres_schema import Schema, newest_version
 from langchain_nanomem.postgres_search import PostgresSearch
 from langchain_nanomem.postgres_tables import Head, Tables, scope_in, state_in
 from langchain_nanomem.scope_names import scope_name
@@ -120,6 +120,27 @@ class PostgresJournal(Journal):
                 self.database.persist(lambda: self.schema.prepare(self.database))
                 self._is_prepared = True
 
+    def version(self) -> int:
+        """Of which version the tables are; 0 where there are none. Makes and changes nothing.
+
+        Raises:
+            UnsupportedFormatError: They are of a newer one.
+            DatabaseError: It can't be told.
+        """
+        return self.schema.version(self.database)
+
+    @override
+    def is_there(self) -> bool:
+        with self._guard:
+            version, newest = self.version(), newest_version()
+            if 0 < version < newest:
+                raise UnsupportedFormatError(
+                    f"{self!r}: the tables are of version {version}, and this program works with "
+                    f"version {newest}. Bring them up to date: nanomem db upgrade"
+                )
+            self._is_prepared = version == newest
+            return self._is_prepared
+
     @override
     def lock(self, key: str) -> AbstractContextManager[None]:
         return self._hold(key).entered()
@@ -166,6 +187,22 @@ class PostgresJournal(Journal):
             (rows,) = self._ask(self._tables.state(key))
             state = state_in(rows)
         return None if state.deleted_at is None else state.deleted_at.astimezone(UTC)
+
+    @override
+    def deletions(self) -> dict[bytes, datetime]:
+        (rows,) = self._ask(self._tables.deletions())
+        return {bytes(name): at.astimezone(UTC) for name, at in rows}
+
+    @override
+    def note_deletion(self, name: bytes, at: datetime) -> None:
+        self.prepare()
+        self.database.persist(lambda: self.database.write(self._tables.note_deletion(name, at)))
+
+    @override
+    def set_updated_at(self, key: str, at: datetime) -> None:
+        hold = self._hold(key)
+        with hold.entered():
+            hold.write(self._tables.set_written_at(key, at))
 
     @override
     def list(self) -> Journals:

@@ -128,6 +128,7 @@ class ScopeRows(ScopeMemory):
                     f"{self.place}: version {number}",
                     None if change is None else unquote(change),
                     partial(self._content_of, number),
+                    change,
                 ),
             )
             for number, version, archived_at, change in told[0]
@@ -138,6 +139,33 @@ class ScopeRows(ScopeMemory):
         if not rows:
             raise FileNotFoundError(f"{self.place}: version {number} is not there any more")
         return bytes(rows[0][0])
+
+    @override
+    def put_version(self, version: ArchivedVersion, content: bytes) -> None:
+        def decide(told: Answers) -> Decision[None]:
+            known = [
+                (one.archived_at, one.version, one.change) for _, one in self._versions_in(told)
+            ]
+            if (version.archived_at, version.version, version.change) in known:
+                return [], None
+            return [self._tables.begin(), self._tables.put_version(version, content)], None
+
+        self._change([self._tables.versions()], decide)
+
+    @override
+    def settle(self, content: bytes, expected_version: str) -> bool:
+        tries: list[bytes] = []
+
+        def decide(facts: Answers) -> Decision[bool]:
+            current = _facts_in(facts)
+            if current in tries:  # the answer was lost
+                return [], True
+            if version_of(current) != expected_version:
+                return [], False
+            tries.append(content)
+            return [self._tables.put_facts(content)], True
+
+        return self._change([self._tables.facts()], decide)
 
     @override
     def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
@@ -155,6 +183,19 @@ class ScopeRows(ScopeMemory):
     def append(self, entry: HistoryEntry) -> None:
         writes = [self._tables.begin(), self._tables.append(entry)]
         self._change([], lambda _: (writes, None))
+
+    @override
+    def extend(self, entries: Sequence[HistoryEntry]) -> None:
+        sizes: list[int] = []
+        """How long the log was before each try."""
+
+        def decide(told: Answers) -> Decision[None]:
+            if sizes and len(told[0]) > sizes[0]:  # the answer was lost
+                return [], None
+            sizes.append(len(told[0]))
+            return [self._tables.begin(), *map(self._tables.append, entries)], None
+
+        self._change([self._tables.entries()], decide)
 
     @override
     def contains(self, entry_id: str) -> bool:
@@ -260,15 +301,19 @@ class PostgresMemory(MemoryBackend):
 
     @override
     def of(self, scope: tuple[str, ...]) -> ScopeRows:
-        return ScopeRows(self._journal, scope_name(scope))
+        return self.named(scope_name(scope))
+
+    @override
+    def named(self, name: str) -> ScopeRows:
+        return ScopeRows(self._journal, name)
 
     @override
     def all(self) -> Iterator[ScopeRows]:
         self._journal.prepare()
         query = self._journal.schema.statement(SCOPES)
         (rows,) = self._journal.database.ask((query, ()))
-        yield ScopeRows(self._journal, "")
-        yield from (ScopeRows(self._journal, name) for (name,) in rows)
+        yield self.named("")
+        yield from (self.named(name) for (name,) in rows)
 
     @override
     def index(

@@ -10,6 +10,7 @@ from langchain_nanomem.history_log import HistoryEntry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from langchain_nanomem.memory_versions import ArchivedVersion
     from langchain_nanomem.postgres_database import Query, Rows
     from langchain_nanomem.postgres_schema import Schema
 
@@ -59,6 +60,11 @@ class MemoryTables:
         """Keep what was replaced."""
         return self._of_scope(_ARCHIVE, version, change, content)
 
+    def put_version(self, version: ArchivedVersion, content: bytes) -> Query:
+        """Keep what was replaced elsewhere, as it is there."""
+        told = version.version, version.change, content, version.archived_at
+        return self._of_scope(_PUT_VERSION, *told)
+
     def versions(self) -> Query:
         """Gives id, version, time and change of what was replaced, newest first."""
         return self._of_scope(
@@ -82,9 +88,8 @@ class MemoryTables:
 
     def append(self, entry: HistoryEntry) -> Query:
         """Append an entry, unless there is one of its id."""
-        entry_id, source = (entry.entry_id or "").encode(), entry.source
-        encoded = None if source is None else source.encode()
-        return self._of_scope(_APPEND, entry_id, entry.at, encoded, entry.text.encode())
+        entry_id, source = _encoded(entry.entry_id), _encoded(entry.source)
+        return self._of_scope(_APPEND, entry_id, entry.at, source, entry.text.encode())
 
     def entry(self, entry_id: str) -> Query:
         """Gives a row where there is an entry of this id."""
@@ -130,12 +135,20 @@ def entries_in(rows: Rows) -> list[HistoryEntry]:
         HistoryEntry(
             None if seconds is None else _EPOCH + timedelta(seconds=seconds),
             bytes(content).decode(),
-            bytes(entry_id).decode(),
-            None if source is None else bytes(source).decode(),
+            _decoded(entry_id),
+            _decoded(source),
             number,
         )
         for number, (_, entry_id, seconds, source, content) in enumerate(rows, 1)
     ]
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _decoded(content: bytes | None) -> str | None:
+    return None if content is None else bytes(content).decode()
 
 
 _TABLES = ("memory_versions", "log_entries", "memories")
@@ -147,6 +160,10 @@ ON CONFLICT (scope) DO UPDATE SET facts = excluded.facts
 """
 _ARCHIVE = """
 INSERT INTO {s}.memory_versions (scope, version, change, content) VALUES (%s, %s, %s, %b)
+"""
+_PUT_VERSION = """
+INSERT INTO {s}.memory_versions (scope, version, change, content, archived_at)
+VALUES (%s, %s, %s, %b, %s)
 """
 _APPEND = """
 INSERT INTO {s}.log_entries (scope, entry_id, at, source, content) VALUES (%s, %b, %s, %b, %b)

@@ -130,7 +130,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE {s}.log_entries (
         id bigint GENERATED ALWAYS AS IDENTITY,
         scope text NOT NULL,
-        entry_id bytea NOT NULL,        -- all text is in UTF-8, for text has no NUL
+        entry_id bytea,                 -- in UTF-8, as all text, which has no NUL; NULL: a note
         at timestamptz,
         source bytea,
         content bytea NOT NULL,
@@ -141,6 +141,11 @@ MIGRATIONS: tuple[str, ...] = (
     _SEARCH,
 )
 """What brings the tables from each version to the next one. What was released never changes."""
+
+
+def newest_version() -> int:
+    """The version of the tables that this program works with."""
+    return len(MIGRATIONS)
 
 
 class Schema:
@@ -173,8 +178,18 @@ class Schema:
             DatabaseError: It can't be done; nothing was changed.
         """
         with database.single() as connection, database.translated():
-            if self._version(connection, database) < len(MIGRATIONS):
+            if self._version(connection, database) < newest_version():
                 self._migrate(connection, database)
+
+    def version(self, database: Database) -> int:
+        """Of which version the tables are; 0 where there are none. Changes nothing.
+
+        Raises:
+            UnsupportedFormatError: They are of a newer one.
+            DatabaseError: It can't be told.
+        """
+        with database.single() as connection, database.translated():
+            return self._version(connection, database)
 
     def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
         with connection.transaction(), connection.cursor() as cursor:
@@ -185,7 +200,7 @@ class Schema:
             try:
                 if not self._exists(connection):
                     cursor.execute(self.statement("CREATE SCHEMA {s}"))
-                for version in range(done, len(MIGRATIONS)):
+                for version in range(done, newest_version()):
                     self._advance(cursor, version)
             except InsufficientPrivilege as error:
                 raise DatabaseError(self._denied(database, done)) from error
@@ -206,11 +221,11 @@ class Schema:
         cursor = connection.cursor(row_factory=tuple_row)
         row = cursor.execute(self.statement("SELECT version FROM {s}.version")).fetchone()
         version = int(row[0]) if row else 0
-        if version > len(MIGRATIONS):
+        if version > newest_version():
             raise UnsupportedFormatError(
                 f"{database.place}: the tables of the schema {self.name!r} are of version "
                 f"{version}; this version of langchain-nanomem works with version "
-                f"{len(MIGRATIONS)}. Upgrade langchain-nanomem, or use another schema."
+                f"{newest_version()}. Upgrade langchain-nanomem, or use another schema."
             )
         return version
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.files import file_stem
-from langchain_nanomem.journal import ORIGIN, Position
+from langchain_nanomem.journal import ORIGIN, Position, deletion_name
 from langchain_nanomem.scope_names import scope_name
 
 if TYPE_CHECKING:
@@ -102,7 +101,9 @@ class Tables:
         self._is_there = make(_IS_THERE)
         self._bind, self._unbound = make(_BIND), make(_UNBOUND)
         self._states_of, self._settle = make(_STATES_OF), make(_SETTLE)
-        self._bury = make(_BURY)
+        self._bury, self._note_deletion = make(_BURY), make(_NOTE_DELETION)
+        self._deletions = make(_DELETIONS)
+        self._set_written_at = make(_SET_WRITTEN_AT)
         self._clear = [make(text) for text in _CLEAR]
         self._replace = [make(text) for text in _REPLACE]
         self._sweep = [make(text) for text in _SWEEP]
@@ -115,7 +116,7 @@ class Tables:
 
     def state(self, key: str) -> Query:
         """Gives a row for `state_in`."""
-        return self._state, (file_stem(key), _tombstone(key))
+        return self._state, (file_stem(key), deletion_name(key))
 
     def tail(self, key: str, journal: int | None, start: int) -> Query:
         """Gives a `Piece` for each chunk from `start` on, of a journal or of the one there is."""
@@ -154,6 +155,10 @@ class Tables:
     def key(self, name: str) -> Query:
         """Gives the key of the journal of this name."""
         return self._key, (name,)
+
+    def deletions(self) -> Query:
+        """Gives the name and the time of each deletion."""
+        return self._deletions, ()
 
     def index(self, key: str) -> Query:
         """Gives what is kept with a journal."""
@@ -197,7 +202,15 @@ class Tables:
 
     def bury(self, key: str) -> Query:
         """Note that a journal was deleted."""
-        return self._bury, (_tombstone(key),)
+        return self._bury, (deletion_name(key),)
+
+    def note_deletion(self, name: bytes, at: datetime) -> Query:
+        """Note that the journal of this `deletion_name` was deleted then, or later."""
+        return self._note_deletion, (name, at)
+
+    def set_written_at(self, key: str, at: datetime) -> Query:
+        """Have a journal be written last at this moment."""
+        return self._set_written_at, (at, file_stem(key))
 
     def sweep(self) -> list[Query]:
         """Remove what was replaced long ago, and nobody reads any more."""
@@ -229,10 +242,6 @@ def check_gapless(pieces: Sequence[Piece], start: int, what: str) -> int:
             )
         start += len(piece.content)
     return start
-
-
-def _tombstone(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()[:20]
 
 
 _LOCK = b"SELECT pg_advisory_xact_lock(%s)"
@@ -324,7 +333,18 @@ _SWEEP = (
     AND NOT EXISTS (SELECT 1 FROM {s}.chunks WHERE chunks.journal = replaced.journal)
     """,
 )
+_DELETIONS = "SELECT name, deleted_at FROM {s}.deletions"
 _BURY = """
 INSERT INTO {s}.deletions VALUES (%b, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET deleted_at = excluded.deleted_at
+"""
+_NOTE_DELETION = """
+INSERT INTO {s}.deletions VALUES (%b, %s)
+ON CONFLICT (name) DO UPDATE SET deleted_at = greatest(deletions.deleted_at, excluded.deleted_at)
+"""
+_SET_WRITTEN_AT = """
+UPDATE {s}.chunks SET written_at = %s WHERE (journal, start) = (
+    SELECT journal, max(start) FROM {s}.chunks
+    WHERE journal = (SELECT id FROM {s}.journals WHERE name = %s) GROUP BY journal
+)
 """

@@ -16,6 +16,7 @@ from langchain_nanomem.files import LockDirectory
 from langchain_nanomem.history_files import HistoryFiles
 from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 from langchain_nanomem.memory_file import MemoryFile
+from langchain_nanomem.memory_versions import version_of
 from langchain_nanomem.scope_names import scope_name, scope_names
 from langchain_nanomem.search_file_tables import FileTables
 from langchain_nanomem.search_index import SearchIndex
@@ -23,7 +24,7 @@ from langchain_nanomem.search_places import forget_log, search_path, sessions_pa
 from langchain_nanomem.search_scopes import SessionScopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
@@ -124,11 +125,28 @@ class ScopeFiles(ScopeMemory):
         with self._locked():
             return self._memory.prune(keep, older_than)
 
+    @override
+    def put_version(self, version: ArchivedVersion, content: bytes) -> None:
+        with self._locked():
+            self._memory.put_version(version, content)
+
+    @override
+    def settle(self, content: bytes, expected_version: str) -> bool:
+        with self._locked():
+            if version_of(self._memory.content()) != expected_version:
+                return False
+            self._memory.settle(content)
+            return True
+
     # --- the log ---
 
     @override
     def append(self, entry: HistoryEntry) -> None:
         self.history.append(entry)
+
+    @override
+    def extend(self, entries: Sequence[HistoryEntry]) -> None:
+        self.history.extend(entries)
 
     @override
     def contains(self, entry_id: str) -> bool:
@@ -206,12 +224,16 @@ class DirectoryMemory(MemoryBackend):
 
     @override
     def of(self, scope: tuple[str, ...]) -> ScopeFiles:
-        return ScopeFiles(self._workspace, scope_name(scope))
+        return self.named(scope_name(scope))
+
+    @override
+    def named(self, name: str) -> ScopeFiles:
+        return ScopeFiles(self._workspace, name)
 
     @override
     def all(self) -> Iterator[ScopeFiles]:
         for name in scope_names(self._workspace):
-            yield ScopeFiles(self._workspace, name)
+            yield self.named(name)
 
     @override
     def index(

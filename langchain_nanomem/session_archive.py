@@ -53,7 +53,14 @@ class SessionArchive(Archive):
     def holds(self, key: str) -> bool:
         return os.path.exists(f"{self._directory}{file_stem(key)}{_ENDING}")  # noqa: PTH110 - often
 
-    def put(self, key: str, lines: bytes, scope: tuple[str, ...], written_ns: int) -> Path:
+    def put(
+        self,
+        key: str,
+        lines: bytes,
+        scope: tuple[str, ...],
+        written_ns: int,
+        at: datetime | None = None,
+    ) -> Path:
         """Put the lines of a session's file away.
 
         Args:
@@ -61,12 +68,13 @@ class SessionArchive(Archive):
             lines: The lines.
             scope: Whose memory it belongs to.
             written_ns: When the file was last written, in nanoseconds since 1970.
+            at: When it was put away, in UTC; now by default.
 
         Raises:
             OSError: It could not be written; nothing was.
         """
         head: dict[str, Any] = {"_type": "archived", "v": 1, "key": key, "scope": scope}
-        head |= {"archived_at": utc_now().isoformat(), "written_ns": written_ns}
+        head |= {"archived_at": (at or utc_now()).isoformat(), "written_ns": written_ns}
         path = self._path(key)
         make_directory(path.parent)
         replace_file(path, gzip.compress(json.dumps(head).encode() + b"\n" + lines, mtime=0))
@@ -118,7 +126,9 @@ class SessionArchive(Archive):
         path = self.directory / f"{name.removeprefix(_PREFIX)}{_ENDING}"
         head = _head(path)
         at = parse_timestamp(head.get("archived_at")) or datetime.fromtimestamp(0, UTC)
-        return ArchivedSession(head["key"], tuple(head["scope"]), at, path.stat().st_size, path)
+        size, written_ns = path.stat().st_size, head.get("written_ns")
+        written = _moment(written_ns) if isinstance(written_ns, int) else None
+        return ArchivedSession(head["key"], tuple(head["scope"]), at, size, path, written)
 
     @override
     def states(self) -> dict[str, JournalState]:
@@ -169,6 +179,10 @@ def _head(path: Path) -> dict[str, Any]:
     if not _is_head(head):
         raise CorruptRecordError(path, 1, "it doesn't say which session it is", _REMEDY)
     return dict(head)
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
 
 
 def _is_head(head: Any) -> bool:

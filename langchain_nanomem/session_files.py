@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from langchain_nanomem.errors import CorruptRecordError
 from langchain_nanomem.files import file_stem, open_file
 from langchain_nanomem.journal import JournalInfo, JournalState
-from langchain_nanomem.journal_lines import BOM
+from langchain_nanomem.journal_lines import load_line
 from langchain_nanomem.values import load_record
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def _first_record(path: Path) -> Record:
     with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
         line = file.readline()
     try:
-        return load_record(line.removeprefix(BOM))
-    except ValueError:
+        return load_line(line, path, lambda: 1)
+    except CorruptRecordError:
         return {}
 
 
