@@ -94,7 +94,7 @@ def copy_workspace(
     origin = open_workspace(source, source_schema)
     try:
         if not origin.journal.is_there():
-            raise FileNotFoundError(f"{origin.journal!r}: there is no workspace")
+            raise FileNotFoundError(f"{origin.place}: there is no workspace")
         destination = open_workspace(target, target_schema)
         try:
             return _copied(origin, destination, progress)

@@ -26,6 +26,8 @@ class Workspace(NamedTuple):
     memory: MemoryBackend
     close: Callable[[], None]
     """Lets go of what was opened for it alone."""
+    place: str
+    """Where it is, for people; no password."""
 
 
 def open_workspace(source: Source, schema: str | None = None) -> Workspace:
@@ -65,7 +67,9 @@ def memory_backend(
 
 
 def _of_files(journal: FileJournal) -> Workspace:
-    return Workspace(journal, DirectoryMemory(Path(journal.workspace)), lambda: None)
+    return Workspace(
+        journal, DirectoryMemory(Path(journal.workspace)), lambda: None, str(journal.workspace)
+    )
 
 
 def _of_database(source: Source, schema: str | None) -> Workspace:
@@ -74,7 +78,7 @@ def _of_database(source: Source, schema: str | None) -> Workspace:
 
     if isinstance(source, PostgresJournal):
         _check_no_schema(schema, "a journal, which has its schema")
-        return Workspace(source, PostgresMemory(source), lambda: None)
+        return Workspace(source, PostgresMemory(source), lambda: None, source.place)
     if isinstance(source, Journal):
         raise ValueError(  # noqa: TRY004 - wrong arguments are ValueError throughout this package
             f"no memory is known beside {source!r}; give a directory, a URL, a FileJournal or a "
@@ -82,7 +86,7 @@ def _of_database(source: Source, schema: str | None) -> Workspace:
         )
     pool: Any = source
     journal = PostgresJournal(pool) if schema is None else PostgresJournal(pool, schema=schema)
-    return Workspace(journal, PostgresMemory(journal), journal.close)
+    return Workspace(journal, PostgresMemory(journal), journal.close, journal.place)
 
 
 def _check_no_schema(schema: str | None, what: str) -> None:

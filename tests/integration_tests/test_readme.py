@@ -30,6 +30,7 @@ TITLES = [
     "What is remembered, and for how long",
     "On several machines",
     "Coming from another checkpointer",
+    "From files to a database, and back",
 ]
 
 

@@ -152,6 +152,8 @@ ORDER = [
     "demo.locomo",
     "demo.replay",
     "demo.show",
+    "terminal",
+    "database_commands",
     "cli",
 ]
 
