@@ -34,6 +34,9 @@ coverage: $(READY) ## Run the tests and print the branch coverage.
 bench: $(READY) ## Measure the checkpointers side by side: hours, and 10 GB of disk and of memory.
 	$(BIN)/python benchmarks/checkpointers.py
 
+bench-postgres: $(READY) ## The same in PostgreSQL, with a server of its own: half an hour.
+	$(BIN)/python benchmarks/postgres.py
+
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip

@@ -1,7 +1,8 @@
-"""PostgresSaver in a schema of its own, which goes with the measurement."""
+"""Checkpointers in PostgreSQL, each measurement in a schema of its own, which goes with it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,18 @@ def open_saver(place: Path, _: AbstractEventLoop) -> Iterator[BaseCheckpointSave
         yield saver
 
 
+@contextmanager
+def open_ours(place: Path, _: AbstractEventLoop) -> Iterator[BaseCheckpointSaver[Any]]:
+    """A NanomemSaver whose schema has the directory's name."""
+    from langchain_nanomem import NanomemSaver, SessionManager  # noqa: PLC0415 - as the next
+    from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415 - optional
+
+    (place / "schema").touch()
+    with PostgresJournal(os.environ[URL], schema=place.name) as journal:
+        journal.prepare()
+        yield NanomemSaver(SessionManager(journal))
+
+
 def stored_bytes(place: Path, _: BaseCheckpointSaver[Any]) -> int:
     """The size of the schema's tables with their indexes."""
     where = (
@@ -43,15 +56,40 @@ def stored_bytes(place: Path, _: BaseCheckpointSaver[Any]) -> int:
     return int(_execute(f"{_TABLES} {where}", place.name)[0])
 
 
+@contextmanager
+def wal_counted() -> Iterator[list[int]]:
+    """Counts the bytes that the server writes to its log in the block; the one number in the list.
+
+    All that the server does counts. It begins behind a checkpoint where the user may make one, so
+    that each begins with the same whole pages to be logged.
+    """
+    import psycopg  # noqa: PLC0415 - optional
+
+    with contextlib.suppress(psycopg.Error):
+        _execute("checkpoint")
+    counted: list[int] = []
+    (start,) = _execute("select pg_current_wal_lsn()::text")
+    try:
+        yield counted
+    finally:
+        (size,) = _execute("select pg_current_wal_lsn() - %s::pg_lsn", start)
+        counted.append(int(size))
+
+
 def server_version() -> str:
     """The version of the server."""
     return str(_execute("show server_version")[0])
 
 
+def server_settings(*names: str) -> dict[str, str]:
+    """What the server is set to."""
+    return {name: str(_execute("select current_setting(%s)", name)[0]) for name in names}
+
+
 def discard(place: Path) -> None:
     """Drop the schema."""
     if (place / "schema").exists():
-        _execute(f'drop schema "{place.name}" cascade')
+        _execute(f'drop schema if exists "{place.name}" cascade')
 
 
 def _execute(statement: str, *values: str) -> Any:
@@ -59,5 +97,5 @@ def _execute(statement: str, *values: str) -> Any:
     import psycopg  # noqa: PLC0415 - optional
 
     with psycopg.connect(os.environ[URL], autocommit=True) as connection:
-        cursor = connection.execute(statement.encode(), values)
+        cursor = connection.execute(statement.encode(), values or None)
         return cursor.fetchone() if cursor.description else None

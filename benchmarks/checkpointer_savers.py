@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.file_journal import Fsync
 
 OURS = "nanomem"
+IN_POSTGRES = "nanomem-postgres"
 FLOOR = "floor"
 Checkpointer = BaseCheckpointSaver[Any]
 
@@ -179,6 +180,15 @@ _postgres = Saver(
 )
 
 
+_ours_in_postgres = Saver(
+    "NanomemSaver in PostgreSQL",
+    postgres.open_ours,
+    postgres.stored_bytes,
+    postgres.discard,
+    needs="psycopg_pool",
+)
+
+
 def _with_delta(name: str, saver: Saver) -> dict[str, Saver]:
     delta = replace(saver, title=f"{saver.title} + DeltaChannel", has_delta=True)
     return {name: saver, f"{name}+delta": delta}
@@ -194,6 +204,7 @@ SAVERS = {
     "nanomem-none": replace(
         _ours, title="NanomemSaver, fsync=none", open=partial(_open_ours, fsync="none")
     ),
+    IN_POSTGRES: _ours_in_postgres,
     **_with_delta("memory", _memory),
     **_with_delta("sqlite", _sqlite),
     **_with_delta("async-sqlite", _async_sqlite),
@@ -204,7 +215,7 @@ SAVERS = {
 
 def default_savers() -> list[str]:
     """The names of those measured when none are chosen: PostgreSQL where it is given."""
-    optional = {"nanomem+delta", "nanomem-async", "nanomem-record", "nanomem-none"}
+    optional = {name for name in SAVERS if name.startswith(OURS) and name != OURS}
     if not os.environ.get(postgres.URL):
         optional |= {"postgres", "postgres+delta"}
     return [name for name in SAVERS if name not in optional]
@@ -219,9 +230,9 @@ def lacking(names: list[str]) -> str | None:
     """What must be installed or set before these can be measured; None if nothing."""
     for name in names:
         if not _is_installed(SAVERS[name].needs):
-            package = SAVERS[name].needs.replace(".", "-")
+            package = SAVERS[name].needs.replace(".", "-").replace("_", "-")
             return f"{name} needs {package}: install it, or choose others with --savers"
-        if name.startswith("postgres") and not os.environ.get(postgres.URL):
+        if "postgres" in name and not os.environ.get(postgres.URL):
             return f"{name} needs a database: name one in {postgres.URL}"
     return None
 

@@ -52,7 +52,7 @@ def main() -> None:
 def measure(name: str, given: argparse.Namespace) -> Results:
     """All rounds of one workload."""
     settings = {"durability": given.durability, "rounds": given.repeats}
-    if any(saver.startswith("postgres") for saver in given.savers):
+    if any("postgres" in saver for saver in given.savers):
         settings["PostgreSQL"] = server_version()
     results = Results(name, describe_run(settings, given.directory), {})
     sizes, savers = given.turns or WORKLOADS[name].turns, dict.fromkeys(given.savers)
