@@ -6,7 +6,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check format lint types coverage bench clean
+.PHONY: demo test check format lint types coverage bench bench-postgres clean
 
 demo: $(READY) ## Play a conversation of several days and show what is remembered.
 	$(BIN)/nanomem demo

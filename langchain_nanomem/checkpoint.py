@@ -205,7 +205,7 @@ class NanomemSaver(RemovingSaver):
         """
         key, namespace = _thread(config), _namespace(config)
         parent = get_checkpoint_id(config)
-        with self.sessions.writing(key) as records:
+        with self.sessions.attempting(key) as records:
             around = (metadata.get("parents") or {}).values()
             if not restore and self._is_late(records, checkpoint["id"], parent, *around):
                 self._dropped.add(checkpoint["id"])
@@ -248,7 +248,7 @@ class NanomemSaver(RemovingSaver):
         key, namespace = _thread(config), _namespace(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
         around = (config["configurable"].get("checkpoint_map") or {}).values()
-        with self.sessions.writing(key) as records:
+        with self.sessions.attempting(key) as records:
             if self._is_late(records, checkpoint_id, *around):
                 return
             known = records.writes_at(namespace, checkpoint_id)

@@ -358,6 +358,16 @@ class Journal(ABC):
         block is refused with a `ReplacedError`, unless the journal was read since.
         """
 
+    def attempt(self, key: str) -> AbstractContextManager[None]:
+        """`lock` for who does everything in the block anew where an append is refused.
+
+        A back end may keep nobody out before the journal is read from another place than it was
+        last read to or appended to, and tell till then what it knew there. What is appended upon
+        an end that is none any more is refused with a `ReplacedError`; then what others wrote is
+        told.
+        """
+        return self.lock(key)
+
     def index(self, key: str) -> bytes | None:
         """What `keep_index` kept last, whole; None where there is nothing, or it is damaged."""
         del key

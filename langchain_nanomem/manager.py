@@ -297,10 +297,16 @@ class SessionManager:
         with self.journal.lock(key), self.reading(key) as records:
             yield records
 
+    @contextlib.contextmanager
+    def attempting(self, key: str) -> Iterator[SessionRecords]:
+        """`writing`, for what is `repeated`: what others just wrote may be told only then."""
+        with self.journal.attempt(key), self.reading(key) as records:
+            yield records
+
     def commit(
         self, records: SessionRecords, new: Sequence[Record], *, durable: bool = True
     ) -> None:
-        """Append `new` and fold it. Inside `writing` only.
+        """Append `new` and fold it. Inside `writing` or `attempting` only.
 
         A journal begins with a metadata record, which names its key.
         """

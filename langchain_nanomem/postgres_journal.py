@@ -90,7 +90,7 @@ class PostgresJournal(Journal):
         self.database = Database(
             source, max_connections=max_connections, timeout_seconds=timeout_seconds
         )
-        self._tables = Tables(self.schema)
+        self._tables = Tables(self.schema, self.database.lock_limit)
         self._holds = Holds(self.database, self._tables)
         self._guard = threading.Lock()
         self._is_prepared = False
@@ -146,6 +146,10 @@ class PostgresJournal(Journal):
         return self._hold(key).entered()
 
     @override
+    def attempt(self, key: str) -> AbstractContextManager[None]:
+        return self._hold(key).entered(is_attempt=True)
+
+    @override
     def append(
         self,
         key: str,
@@ -182,7 +186,7 @@ class PostgresJournal(Journal):
     @override
     def deleted_at(self, key: str) -> datetime | None:
         hold = self._hold(key)
-        state = hold.known if hold.is_mine else None
+        state = hold.believed if hold.is_mine else None
         if state is None:
             (rows,) = self._ask(self._tables.state(key))
             state = state_in(rows)

@@ -21,10 +21,19 @@ from weakref import WeakValueDictionary
 
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.files import file_stem
-from langchain_nanomem.journal import Position, ReplacedError
+from langchain_nanomem.journal import ORIGIN, Position, ReplacedError
 from langchain_nanomem.postgres_database import Transaction
 from langchain_nanomem.postgres_errors import ConnectionLostError
-from langchain_nanomem.postgres_tables import Head, State, pieces_of, position, state_in
+from langchain_nanomem.postgres_recent import RecentLines
+from langchain_nanomem.postgres_tables import (
+    Head,
+    State,
+    append_of,
+    journal_of,
+    pieces_of,
+    position,
+    state_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +55,14 @@ class Written(NamedTuple):
 class _Attempt(NamedTuple):
     """An append that may have been done."""
 
+    start: Position
     journal: int
-    start: int
     append_id: int
+
+    def written(self, lines: Sequence[bytes]) -> Written:
+        """What it has done, if it was."""
+        end = self.start.offset + sum(map(len, lines))
+        return Written(self.start, lines, position(self.journal, end, self.append_id))
 
 
 class Hold:
@@ -62,24 +76,35 @@ class Hold:
         self._depth = 0
         self._transaction: Transaction | None = None
         self._state: State | None = None
+        self._latest: State | None = None
+        """What this program last knew of it; others may have written since."""
+        self._is_attempt = False
+        self.recent = RecentLines()
         self._seen: Position | None = None
         """The end that was last read or written in this block."""
         self.written: Written | None = None
         """What was appended since; nobody else wrote before it was safe."""
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Hold the lock until the block ends; a thread may enter it again."""
+    def entered(self, *, is_attempt: bool = False) -> Iterator[None]:
+        """Hold the lock until the block ends; a thread may enter it again.
+
+        Args:
+            is_attempt: Whether what was last known may be believed in the block, which keeps
+                nobody out then before something is asked.
+        """
         if not self._thread.acquire(timeout=self._database.timeout_seconds):
             raise DatabaseError(
                 f"session {self._key!r}: another thread holds it for longer than "
                 f"{self._database.timeout_seconds:g} s. Try again, or give more timeout_seconds."
             )
         self._owner, self._depth = threading.get_ident(), self._depth + 1
+        outer, self._is_attempt = self._is_attempt, is_attempt
         try:
             yield
         finally:
             self._depth -= 1
+            self._is_attempt = outer
             try:
                 if not self._depth:
                     self._leave()
@@ -103,6 +128,16 @@ class Hold:
         is_open = self._transaction is not None and self._transaction.is_open
         return self._state if is_open else None
 
+    @property
+    def believed(self) -> State | None:
+        """What holds, or held when it was last looked at; None where it is to be asked."""
+        latest = self._latest if self._is_attempt else None
+        return self.known or (latest if latest and latest.journal is not None else None)
+
+    def note(self, state: State) -> None:
+        """Note what was just read."""
+        self._latest = state
+
     # --- asking ---
 
     def ask(self, *queries: Query) -> tuple[State, Answers]:
@@ -119,7 +154,7 @@ class Hold:
         self._transaction = Transaction(self._database)
         asked = (self._tables.lock(self._name), self._tables.state(self._key), *queries)
         _, told, *rows = self._transaction.ask(*asked)
-        self._state = state_in(told)
+        self._state = self._latest = state_in(told)
         return self._state, rows
 
     # --- writing ---
@@ -147,7 +182,14 @@ class Hold:
             error.may_be_written = bool(attempts)
             raise
         self.written, self._seen = written, written.end
+        self._note_written(written)
         return written.end
+
+    def _note_written(self, written: Written) -> None:
+        journal, end = journal_of(written.end), written.end
+        deleted_at = self._latest.deleted_at if self._latest else None
+        self._latest = self._latest and State(journal, end.offset, append_of(end), deleted_at)
+        self.recent.note(journal, pieces_of(written.start.offset, written.lines))
 
     def _append(
         self,
@@ -159,23 +201,41 @@ class Hold:
         durable: bool,
     ) -> Written:
         """One try. What was tried before is looked for first: its answer may have been lost."""
+        end = expected_end or (self._latest.end if self._latest else ORIGIN)
+        if self.known is None and not attempts and end != ORIGIN and head.scope is None:
+            written = self._append_at(end, lines, attempts, durable=durable)
+            if written is not None:
+                return written
         state, found = self._ask([self._tables.is_there(*one) for one in attempts])
-        size = sum(map(len, lines))
         for attempt, rows in zip(attempts, found, strict=True):
             if rows:
-                start = position(attempt.journal, attempt.start)
-                return Written(start, lines, position(attempt.journal, attempt.start + size))
+                return attempt.written(lines)
         if expected_end not in {None, state.end}:
             raise ReplacedError(self._key)
         begun, journal = self._begun(state, head)
-        attempt = _Attempt(journal, state.size, secrets.randbits(63))
+        attempt = _Attempt(state.end, journal, secrets.randbits(63))
         insert = self._tables.insert(journal, attempt.append_id, pieces_of(state.size, lines))
         try:
             self._commit(*begun, insert, durable=durable)
         except ConnectionLostError:
             attempts.append(attempt)
             raise
-        return Written(state.end, lines, position(journal, state.size + size))
+        return attempt.written(lines)
+
+    def _append_at(
+        self, end: Position, lines: Sequence[bytes], attempts: list[_Attempt], *, durable: bool
+    ) -> Written | None:
+        """Append in one round trip; None where `end` is not the end, or it can't be done so."""
+        attempt = _Attempt(end, journal_of(end) or 0, secrets.randbits(63))
+        pieces = pieces_of(end.offset, lines)
+        number = attempt.append_id
+        query = self._tables.append(self._name, end, number, pieces, durable=durable)
+        try:
+            (is_done,) = self._database.call(query)
+        except ConnectionLostError:
+            attempts.append(attempt)
+            raise
+        return attempt.written(lines) if is_done else None
 
     def _begun(self, state: State, head: Head) -> tuple[list[Query], int]:
         """The journal of the key; and what begins it, or says whose it is, where that is new."""
@@ -189,17 +249,16 @@ class Hold:
 
     def rewrite(self, lines: Sequence[bytes], head: Head, *, erase: bool) -> Position:
         """Put these lines in place of all; the new end."""
-        journal = secrets.randbits(63)
+        journal, append_id = secrets.randbits(63), secrets.randbits(63)
         new: list[Query] = []
         if lines:
-            pieces = pieces_of(0, lines)
             new = [
                 self._tables.begin(self._key, journal, head),
-                self._tables.insert(journal, secrets.randbits(63), pieces),
+                self._tables.insert(journal, append_id, pieces_of(0, lines)),
             ]
         old = self._tables.clear(self._key) if erase else self._tables.replace(self._key)
         note = [self._tables.bury(self._key)] if erase else []
-        end = position(journal, sum(map(len, lines)))
+        end = position(journal, sum(map(len, lines)), append_id)
         self._replace([*old, *note, *new], self._seen, end)
         return end
 
@@ -211,8 +270,7 @@ class Hold:
             raise ReplacedError(self._key)
         if state.journal is None:
             return False
-        end = State(None, 0, None).end
-        self._replace([*self._tables.clear(self._key), self._tables.bury(self._key)], seen, end)
+        self._replace([*self._tables.clear(self._key), self._tables.bury(self._key)], seen, ORIGIN)
         return True
 
     def _replace(self, queries: Sequence[Query], seen: Position | None, end: Position) -> None:
@@ -223,6 +281,8 @@ class Hold:
             error.may_be_written = isinstance(error, ConnectionLostError)
             raise
         self.written, self._seen = None, end
+        self._latest = None
+        self.recent.forget()
 
     def _replace_once(self, queries: Sequence[Query], seen: Position | None, end: Position) -> None:
         state, _ = self._ask(())

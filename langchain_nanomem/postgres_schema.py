@@ -110,6 +110,60 @@ MIGRATIONS: tuple[str, ...] = (
         name bytea PRIMARY KEY,         -- a hash of the key: it tells no key
         deleted_at timestamptz NOT NULL
     );
+    CREATE FUNCTION {s}.append(         -- in one round trip; false where it is to be done otherwise
+        lock_limit text, lock_number bigint, of_name text, of_journal bigint,
+        end_at bigint, end_append bigint, new_append bigint, starts bigint[], contents bytea[],
+        is_durable boolean
+    ) RETURNS boolean LANGUAGE plpgsql AS $$
+    DECLARE
+        last record;
+    BEGIN
+        IF current_setting('transaction_isolation') <> 'read committed'
+            OR current_setting('transaction_read_only')::boolean
+        THEN
+            RETURN false;               -- what is behind the lock might not be seen
+        END IF;
+        PERFORM set_config('lock_timeout', lock_limit, true);
+        PERFORM pg_advisory_xact_lock(lock_number);
+        PERFORM 1 FROM {s}.journals WHERE name = of_name AND id = of_journal;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        SELECT start + octet_length(content) AS size, append_id INTO last
+        FROM {s}.chunks WHERE journal = of_journal ORDER BY start DESC LIMIT 1;
+        IF last.size IS DISTINCT FROM end_at OR last.append_id IS DISTINCT FROM end_append THEN
+            RETURN false;
+        END IF;
+        IF NOT is_durable THEN
+            PERFORM set_config('synchronous_commit', 'off', true);
+        END IF;
+        INSERT INTO {s}.chunks (journal, append_id, start, content)
+        SELECT of_journal, new_append, new.start, new.content
+        FROM unnest(starts, contents) AS new (start, content);
+        RETURN true;
+    END $$;
+    CREATE FUNCTION {s}.look(           -- what holds, and what is behind a place, at one moment
+        lock_limit text, of_name text, of_deletion bytea, of_journal bigint, behind bigint,
+        OUT id bigint, OUT size bigint, OUT append_id bigint, OUT deleted_at timestamptz,
+        OUT starts bigint[], OUT contents bytea[], OUT append_ids bigint[], OUT before bigint
+    ) LANGUAGE plpgsql STABLE AS $$
+    #variable_conflict use_column
+    BEGIN
+        PERFORM set_config('lock_timeout', lock_limit, true);
+        SELECT journals.id INTO id FROM {s}.journals WHERE name = of_name;
+        SELECT start + octet_length(content), append_id INTO size, append_id
+        FROM {s}.chunks WHERE journal = look.id ORDER BY start DESC LIMIT 1;
+        SELECT deletions.deleted_at INTO deleted_at FROM {s}.deletions WHERE name = of_deletion;
+        IF look.id = of_journal AND look.size = behind THEN
+            RETURN;                     -- mostly nobody has written since
+        END IF;
+        SELECT array_agg(start ORDER BY start), array_agg(content ORDER BY start),
+            array_agg(append_id ORDER BY start)
+        INTO starts, contents, append_ids
+        FROM {s}.chunks WHERE journal = of_journal AND start >= behind;
+        SELECT append_id INTO before
+        FROM {s}.chunks WHERE journal = of_journal AND start < behind ORDER BY start DESC LIMIT 1;
+    END $$;
     """,
     """
     CREATE TABLE {s}.memories (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.files import file_stem
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.postgres_schema import Schema
 
 _ID_BYTES = 8
+_MARK_BYTES = 2 * _ID_BYTES
 _CHUNK_BYTES = 16_384
 """About how long a chunk is at most: what is read for one record of it. A line is never parted."""
 
@@ -28,6 +29,8 @@ class State(NamedTuple):
     journal: int | None
     """The id of its journal; None where there is none."""
     size: int
+    append_id: int
+    """Of what was appended last."""
     deleted_at: datetime | None
     scope: str | None = None
     """The name of the scope that it is noted to belong to; None where that isn't known yet."""
@@ -35,7 +38,9 @@ class State(NamedTuple):
     @property
     def end(self) -> Position:
         """The end of the journal."""
-        return ORIGIN if self.journal is None else position(self.journal, self.size)
+        if self.journal is None:
+            return ORIGIN
+        return position(self.journal, self.size, self.append_id)
 
 
 class Head(NamedTuple):
@@ -52,16 +57,26 @@ class Piece(NamedTuple):
     start: int
     content: bytes
     journal: int = 0
+    append_id: int = 0
+    before: int | None = None
+    """The append before the first one that was asked for; None where there is none."""
 
 
-def position(journal: int, offset: int) -> Position:
-    """A place in a journal."""
-    return Position(offset, journal.to_bytes(_ID_BYTES, "big")) if offset else ORIGIN
+def position(journal: int, offset: int, append_id: int) -> Position:
+    """The end of an append: after a crash of the server another one may end in the same place."""
+    mark = journal.to_bytes(_ID_BYTES, "big") + append_id.to_bytes(_ID_BYTES, "big")
+    return Position(offset, mark) if offset else ORIGIN
 
 
 def journal_of(place: Position) -> int | None:
     """The id of the journal that a place is in; None where it is the origin of any."""
-    return int.from_bytes(place.mark, "big") if len(place.mark) == _ID_BYTES else None
+    mark = place.mark
+    return int.from_bytes(mark[:_ID_BYTES], "big") if len(mark) == _MARK_BYTES else None
+
+
+def append_of(place: Position) -> int:
+    """The number of the append that ends there; 0 for the origin."""
+    return int.from_bytes(place.mark[_ID_BYTES:], "big")
 
 
 def pieces_of(start: int, lines: Sequence[bytes]) -> list[Piece]:
@@ -86,10 +101,15 @@ def scope_in(records: Iterable[Record]) -> str | None:
 
 
 class Tables:
-    """The statements, for one schema."""
+    """The statements, for one schema.
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    Args:
+        schema: The schema.
+        lock_limit: How long functions wait for a lock, in ms, as a setting.
+    """
+
+    def __init__(self, schema: Schema, lock_limit: str) -> None:
+        self._schema, self._limit = schema, lock_limit
         make = schema.statement
         self._state = make(_STATE)
         self._tail, self._tail_of_name = make(_TAIL), make(_TAIL_OF_NAME)
@@ -97,6 +117,7 @@ class Tables:
         self._list, self._info = make(_LIST), make(_INFO)
         self._states, self._key = make(_STATES), make(_KEY)
         self._index, self._keep_index = make(_INDEX), make(_KEEP_INDEX)
+        self._append, self._look = make(_APPEND), make(_LOOK)
         self._insert, self._begin = make(_INSERT), make(_BEGIN)
         self._is_there = make(_IS_THERE)
         self._bind, self._unbound = make(_BIND), make(_UNBOUND)
@@ -122,7 +143,12 @@ class Tables:
         """Gives a `Piece` for each chunk from `start` on, of a journal or of the one there is."""
         if journal is None:
             return self._tail_of_name, (file_stem(key), start)
-        return self._tail, (journal, start)
+        return self._tail, (journal, start, journal, start)
+
+    def look(self, key: str, end: Position) -> Query:
+        """Gives a row for `seen_in`: what `state` and `tail` give, behind an end."""
+        names = file_stem(key), deletion_name(key)
+        return self._look, (self._limit, *names, journal_of(end), end.offset)
 
     def pieces(self, journal: int, offsets: Sequence[int]) -> Query:
         """Gives the `Piece` in which each of these bytes lies."""
@@ -170,6 +196,20 @@ class Tables:
         """Keep this with a journal, if it is there; and clear away what nobody reads any more."""
         return [(self._keep_index, (content, file_stem(key))), *self.sweep()]
 
+    def append(
+        self,
+        name: str,
+        end: Position,
+        append_id: int,
+        pieces: Sequence[Piece],
+        *,
+        durable: bool,
+    ) -> Query:
+        """Append these chunks behind `end`, under the lock; gives whether that was so."""
+        starts, contents = [one.start for one in pieces], [one.content for one in pieces]
+        number, at = self._schema.lock_number(name), (journal_of(end), end.offset, append_of(end))
+        return self._append, (self._limit, number, name, *at, append_id, starts, contents, durable)
+
     def insert(self, journal: int, append_id: int, pieces: Sequence[Piece]) -> Query:
         """Append these chunks."""
         starts = [piece.start for piece in pieces]
@@ -188,9 +228,9 @@ class Tables:
         """Note whose a journal is, if that isn't known."""
         return self._settle, (scope, journal)
 
-    def is_there(self, journal: int, start: int, append_id: int) -> Query:
-        """Gives a row where this append was done."""
-        return self._is_there, (journal, start, append_id)
+    def is_there(self, end: Position, journal: int, append_id: int) -> Query:
+        """Gives a row where this append was done, behind that end."""
+        return self._is_there, (journal, end.offset, append_id)
 
     def replace(self, key: str) -> list[Query]:
         """Take a journal off its key; who has it open reads on for a while."""
@@ -223,9 +263,17 @@ def state_in(rows: Rows) -> State:
     return State(*row)
 
 
+def seen_in(row: tuple[Any, ...], journal: int) -> tuple[State, list[Piece]]:
+    """What the row of `Tables.look` says."""
+    journal_id, size, append_id, deleted_at, starts, contents, append_ids, before = row
+    rows = zip(starts or (), contents or (), append_ids or (), strict=True)
+    pieces = [Piece(start, bytes(one), journal, number, before) for start, one, number in rows]
+    return State(journal_id, size or 0, append_id or 0, deleted_at), pieces
+
+
 def pieces_in(rows: Rows) -> list[Piece]:
     """What the rows of `Tables.tail` and `Tables.pieces` say."""
-    return [Piece(start, bytes(content), journal) for start, content, journal in rows]
+    return [Piece(start, bytes(content), *rest) for start, content, *rest in rows]
 
 
 def check_gapless(pieces: Sequence[Piece], start: int, what: str) -> int:
@@ -248,22 +296,24 @@ _LOCK = b"SELECT pg_advisory_xact_lock(%s)"
 
 _LAST = """
 LATERAL (
-    SELECT start + octet_length(content) AS size, written_at FROM {s}.chunks
+    SELECT start + octet_length(content) AS size, append_id, written_at FROM {s}.chunks
     WHERE journal = id ORDER BY start DESC LIMIT 1
 ) AS last
 """
 _STATE = f"""
-SELECT id, coalesce(size, 0), deleted_at, scope
+SELECT id, coalesce(size, 0), coalesce(append_id, 0), deleted_at, scope
 FROM (SELECT %s::text AS name, %b::bytea AS tombstone) AS asked
 LEFT JOIN {{s}}.journals ON journals.name = asked.name
 LEFT JOIN {_LAST} ON true
 LEFT JOIN {{s}}.deletions ON deletions.name = tombstone
 """  # noqa: S608 - made of constants alone, as all of these
 _TAIL = """
-SELECT start, content, journal FROM {s}.chunks WHERE journal = %s AND start >= %s ORDER BY start
+SELECT start, content, journal, append_id, (
+    SELECT append_id FROM {s}.chunks WHERE journal = %s AND start < %s ORDER BY start DESC LIMIT 1
+) FROM {s}.chunks WHERE journal = %s AND start >= %s ORDER BY start
 """
 _TAIL_OF_NAME = """
-SELECT start, content, journal FROM {s}.chunks
+SELECT start, content, journal, append_id FROM {s}.chunks
 WHERE journal = (SELECT id FROM {s}.journals WHERE name = %s) AND start >= %s ORDER BY start
 """
 _PIECES = """
@@ -290,6 +340,10 @@ _KEEP_INDEX = """
 INSERT INTO {s}.indexes SELECT id, %b FROM {s}.journals WHERE name = %s
 ON CONFLICT (journal) DO UPDATE SET content = excluded.content
 """
+_APPEND = """
+SELECT {s}.append(%s::text, %s, %s::text, %s, %s, %s, %s, %s::bigint[], %b::bytea[], %s)
+"""
+_LOOK = "SELECT * FROM {s}.look(%s::text, %s::text, %b::bytea, %s, %s)"
 _INSERT = """
 INSERT INTO {s}.chunks (journal, append_id, start, content)
 SELECT %s, %s, start, content FROM unnest(%s::bigint[], %b::bytea[]) AS new (start, content)

@@ -42,17 +42,19 @@ class Way:
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def break_at(self, word: bytes, *, times: int = 1, when: str = "after") -> None:
-        """Break when the program has said this word.
+    def break_at(self, *words: bytes, times: int = 1, when: str = "after") -> None:
+        """Break when the program has said one of these words.
 
         Args:
-            word: What it says.
+            words: What it says.
             times: How often to break.
             when: "before" the server hears it, "while" it does it, or "after" it did it.
         """
         left = iter(range(times))
         self._when = when
-        self._breaks = lambda said: word in said and next(left, None) is not None
+        self._breaks = lambda said: (
+            any(word in said for word in words) and next(left, None) is not None
+        )
 
     def break_all(self) -> None:
         """Break every connection there is."""

@@ -29,7 +29,8 @@ from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.postgres_journal import PostgresJournal
 
 KEY = "telegram:42"
-COMMIT = b"\0COMMIT\0"
+WRITING = (b".append(", b"\0COMMIT\0")
+"""What a program says last before something is written."""
 HEAD = {"_type": "metadata", "key": KEY}
 
 
@@ -85,7 +86,7 @@ def end_all(databases, schema):
 def test_an_append_whose_answer_is_lost_is_done_once(journal, sound, way, when, times):
     """The connection breaks as COMMIT was sent, or had been done: it is there once."""
     for number in range(1, 4):
-        way.break_at(COMMIT, times=times, when=when)
+        way.break_at(*WRITING, times=times, when=when)
         end = journal.append(KEY, said(str(number)))
         assert sound.read(KEY, end) == ([], end)
     assert way.cuts == 3 * (times if when == "before" else 1)
@@ -95,7 +96,7 @@ def test_an_append_whose_answer_is_lost_is_done_once(journal, sound, way, when, 
 @pytest.mark.parametrize("when", ["before", "while", "after"])
 def test_a_first_append_whose_answer_is_lost_is_done_once(journal, sound, way, when):
     """A journal that is begun by it is begun once."""
-    way.break_at(COMMIT, when=when)
+    way.break_at(*WRITING, when=when)
     journal.append("new", [{**HEAD, "key": "new"}, *said("a")])
     assert way.cuts == 1
     assert contents(sound.read("new")[0]) == ["a"]
@@ -106,7 +107,7 @@ def test_a_first_append_whose_answer_is_lost_is_done_once(journal, sound, way, w
 @pytest.mark.parametrize("how", ["rewrite", "erase", "delete"])
 def test_a_rewrite_whose_answer_is_lost_is_done_once(journal, sound, way, when, how):
     """The same of rewriting, erasing and deleting."""
-    way.break_at(COMMIT, when=when)
+    way.break_at(*WRITING, when=when)
     if how == "delete":
         assert journal.delete(KEY) is True
         assert sound.list() == []
@@ -132,7 +133,7 @@ def test_what_others_append_meanwhile_is_not_taken_for_ones_own(journal, sound, 
         return real(with_others)
 
     journal._database.persist = persist
-    way.break_at(COMMIT)
+    way.break_at(*WRITING)
     journal.append(KEY, said("mine"), expected_end=end)
     assert contents(sound.read(KEY)[0]) == ["0", "mine", "other"]
 
@@ -186,7 +187,7 @@ def test_a_fate_that_cannot_be_told_is_told_so(databases, schema, sound):
         session.add_message("user", "a")
         manager.save(session)
         session.add_message("user", "b")
-        way.break_at(COMMIT, times=1)
+        way.break_at(*WRITING, times=1)
         way.refuse()
         with pytest.raises(DatabaseError) as told:
             manager.save(session)

@@ -39,6 +39,7 @@ ORDER = [
     "postgres_database",
     "postgres_schema",
     "postgres_tables",
+    "postgres_recent",
     "postgres_locks",
     "postgres_reader",
     "postgres_search_rows",
