@@ -22,13 +22,14 @@ from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.migration import import_checkpoints
 from langchain_nanomem.open_saver import open_saver
-from langchain_nanomem.terminal import check_is_there, opened, progress, run
+from langchain_nanomem.terminal import Discreet, check_is_there, opened, progress, run
 from langchain_nanomem.workspace_copy import copy_workspace
 
 if TYPE_CHECKING:
     from langchain_nanomem.workspaces import Workspace
 
 app = typer.Typer(
+    cls=Discreet,
     help="Memory for LangChain and LangGraph agents, in plain files.",
     no_args_is_help=True,
     add_completion=False,

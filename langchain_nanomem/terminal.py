@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from langchain_nanomem.demo.show import DemoError
 from langchain_nanomem.errors import NanomemError
@@ -17,6 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from langchain_nanomem.workspaces import Workspace
+
+
+class Discreet(TyperGroup):
+    """Commands that tell of wrong usage without the URLs that were given."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # where click's own are to be found differs between versions
+            if isinstance(message := getattr(error, "message", None), str):
+                error.message = _URL.sub("://***", message)  # type: ignore[attr-defined] # they have it
+            raise
+
+
+_URL = re.compile(r"://[^\s']*")
 
 
 @contextlib.contextmanager

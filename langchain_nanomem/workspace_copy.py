@@ -66,7 +66,8 @@ def copy_workspace(
     such as search indexes, is made anew where it is needed. Where the target has no archive,
     sessions that were put away are as any others.
 
-    The source is only read, and the target may have other sessions and memories. Stopped at any
+    The source is only read (files of nanobot get the names that they get wherever they are
+    read), and the target may have other sessions and memories. Stopped at any
     point, it goes on when it is called again, also with what has been added to the source since:
     what is there is compared and kept. Nothing is overwritten. Have no agent work on the target
     meanwhile; if one works on the source, call it once more when it has ended.

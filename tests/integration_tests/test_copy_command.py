@@ -100,6 +100,11 @@ def test_no_password_is_shown(source, tmp_path):
         done = run("demo", "--keep", url)
         assert done.returncode == 2
         assert "s3cret" not in done.stdout + done.stderr
+    for arguments in (("copy", source, tmp_path / "b", NOWHERE), ("db", NOWHERE), (NOWHERE,)):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert "Usage: " in done.stderr
+        assert "s3cret" not in done.stdout + done.stderr
     assert not (tmp_path / "b").exists()
 
 

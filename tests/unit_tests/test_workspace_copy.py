@@ -93,6 +93,31 @@ def lines(journal, key):
     return [repr(record) for record in journal.read(key)[0]]
 
 
+# --- what the waist has for it ----------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["files", "postgres", "memory"])
+def test_deletions_and_times_can_be_put_back(place, kind):
+    """A deletion keeps the later time and deletes nothing; a session is as old as is said."""
+    journal = MemoryJournal() if kind == "memory" else place(kind)
+    journal.append(KEY, [HEAD])
+    assert journal.deletions() == {}
+    for at in (MINUTE, EARLIER, MINUTE):
+        journal.note_deletion(deletion_name(KEY), at)
+    assert journal.deletions() == {deletion_name(KEY): EARLIER}
+    assert journal.deleted_at(KEY) == EARLIER
+    assert journal.read(KEY)[0] == [HEAD]
+    journal.set_updated_at(KEY, EARLIER)
+    assert journal.info(KEY).updated_at == EARLIER
+    end = journal.append(KEY, said("a"))
+    assert journal.info(KEY).updated_at > EARLIER
+    journal.set_updated_at(KEY, EARLIER)
+    assert journal.read(KEY, end) == ([], end)
+    journal.delete(KEY)
+    assert journal.deleted_at(KEY) > EARLIER
+    assert journal.is_there()
+
+
 # --- sessions ---------------------------------------------------------------
 
 
