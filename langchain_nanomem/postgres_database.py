@@ -325,7 +325,7 @@ class Transaction:
         try:
             return _answers(self._connection, (*begin, *queries))[len(begin) :]
         except psycopg.Error as error:
-            is_lost = self._connection.closed
+            is_lost = self._connection.closed or _is_of_the_connection(error)
             self._end()
             raise self._database.error_of(error, is_lost=is_lost) from None
         except BaseException:
@@ -337,6 +337,12 @@ class Transaction:
         if connection is not None:
             self._database._opened.remove(self)  # noqa: SLF001 - it is its own note of it
             self._database.give_back(connection)
+
+
+def _is_of_the_connection(error: psycopg.Error) -> bool:
+    """Whether no statement was wrong, but what was to carry it."""
+    is_of_a_statement = error.sqlstate or isinstance(error, psycopg.errors.PipelineAborted)
+    return isinstance(error, psycopg.OperationalError) and not is_of_a_statement
 
 
 def _answers(connection: psycopg.Connection[Any], queries: tuple[Query, ...]) -> Answers:

@@ -152,14 +152,10 @@ class PostgresRows(SearchRows):
         return {term: Counter(dict(rows)) for term, rows in zip(terms, found, strict=True)}
 
     @override
-    def terms_with(self, part: str, most: int) -> list[str]:
-        (rows,) = self._ask(self._statements.terms_with(self._head.id, part, most))
-        return [bytes(term).decode() for (term,) in rows]
-
-    @override
-    def terms_from(self, start: str, most: int) -> list[str]:
-        (rows,) = self._ask(self._statements.terms_from(self._head.id, start, most))
-        return [bytes(term).decode() for (term,) in rows]
+    def vocabulary(self) -> set[str]:
+        (rows,) = self._ask(self._statements.vocabulary(self._head.id))
+        begin = len(_prefix(self._head.id))
+        return {bytes(term)[begin:].decode() for (term,) in rows}
 
     # --- vectors ---
 
@@ -315,15 +311,9 @@ class SearchStatements:
         key = _prefix(search) + term.encode()
         return self._of("occurrences", key, key, search)
 
-    def terms_with(self, search: int, part: str, most: int) -> Query:
-        """Gives the first terms that have a text in them."""
-        begin = len(_prefix(search)) + 1
-        return self._of("terms_with", begin, search, part.encode(), begin, most)
-
-    def terms_from(self, search: int, start: str, most: int) -> Query:
-        """Gives the first terms that begin with a text."""
-        key = _prefix(search) + start.encode()
-        return self._of("terms_from", len(_prefix(search)) + 1, search, key, len(key), most)
+    def vocabulary(self, search: int) -> Query:
+        """Gives each term once."""
+        return self._of("vocabulary", search)
 
     # --- vectors ---
 
@@ -412,13 +402,8 @@ _STATEMENTS = {
         SELECT id, cardinality(array_positions(terms, %b)) FROM {s}.search_texts
         WHERE terms @> ARRAY[%b::bytea] AND search + 0 = %s
     """,
-    "terms_with": """
-        SELECT DISTINCT substr(term, %s) AS bare FROM {s}.search_texts, unnest(terms) AS term
-        WHERE search = %s AND position(%b::bytea IN substr(term, %s)) > 0 ORDER BY bare LIMIT %s
-    """,
-    "terms_from": """
-        SELECT DISTINCT substr(term, %s) AS bare FROM {s}.search_texts, unnest(terms) AS term
-        WHERE search = %s AND %b::bytea = substr(term, 1, %s) ORDER BY bare LIMIT %s
+    "vocabulary": """
+        SELECT DISTINCT term FROM {s}.search_texts, unnest(terms) AS term WHERE search = %s
     """,
     "remove_vectors": """
         WITH gone AS (DELETE FROM {s}.search_vectors WHERE search = %s RETURNING 1)

@@ -235,19 +235,8 @@ class FileRows(SearchRows):
         return Counter(chain.from_iterable(rows.fetchall()))
 
     @override
-    def terms_with(self, part: str, most: int) -> list[str]:
-        rows = self._ask(
-            "SELECT term FROM temp.vocabulary WHERE instr(term, ?) LIMIT ?", (part, most)
-        )
-        return [term for (term,) in rows]
-
-    @override
-    def terms_from(self, start: str, most: int) -> list[str]:
-        rows = self._ask(
-            "SELECT term FROM temp.vocabulary WHERE term>=? AND term<? LIMIT ?",
-            (start, start + "\U0010ffff", most),
-        )
-        return [term for (term,) in rows]
+    def vocabulary(self) -> set[str]:
+        return {term for (term,) in self._ask("SELECT term FROM temp.vocabulary")}
 
     # --- vectors ---
 

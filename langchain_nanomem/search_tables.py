@@ -138,12 +138,8 @@ class SearchRows(ABC):
         """Where each of these terms is."""
 
     @abstractmethod
-    def terms_with(self, part: str, most: int) -> list[str]:
-        """The first terms, in the order of their bytes, that have a text in them."""
-
-    @abstractmethod
-    def terms_from(self, start: str, most: int) -> list[str]:
-        """The first terms, in the order of their bytes, that begin with a text."""
+    def vocabulary(self) -> set[str]:
+        """All terms. This takes as long as there are passages."""
 
     # --- vectors ---
 
