@@ -30,7 +30,8 @@ def explained(
     if not reason and isinstance(error, psycopg.OperationalError) and not error.sqlstate:
         reason = _LOST if is_lost else _UNREACHABLE
     message = f"{place}: {reason or 'it refused a statement.'} It says: {told}"
-    can_retry = is_lost or isinstance(error, _WORTH_ANOTHER_TRY)
+    is_coming = not error.sqlstate and any(words in told for words in _COMING)
+    can_retry = is_lost or is_coming or isinstance(error, _WORTH_ANOTHER_TRY)
     return (ConnectionLostError if can_retry else DatabaseError)(message)
 
 
@@ -39,6 +40,9 @@ _UNREACHABLE = (
     "it cannot be reached. See that the server runs, and that host, port, database, user and "
     "password of the URL are right."
 )
+_COMING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
+"""What a server says that will soon be there. libpq gives no code of it, and asking by its ping
+would stop all threads; of one that says it in another language it is told at once."""
 _WORTH_ANOTHER_TRY = (
     server.DeadlockDetected,
     server.SerializationFailure,

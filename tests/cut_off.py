@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_STARTING = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+
+
+def _refuse(client: socket.socket) -> None:
+    with contextlib.suppress(OSError), client:
+        while len(client.recv(65_536)) == _ASKS_FOR_ENCRYPTION:
+            client.sendall(b"N")
+        client.sendall(b"E" + (len(_STARTING) + 4).to_bytes(4, "big") + _STARTING)
+
+
+_ASKS_FOR_ENCRYPTION = 8
+"""Bytes of such a question; a connection's beginning is longer."""
+
+
 class Way:
     """Passes on what is said to the server of a URL and back, on a port of its own.
 
@@ -35,6 +49,7 @@ class Way:
         """How often it broke."""
         self._breaks: Callable[[bytes], bool] = lambda _: False
         self._when = "after"
+        self._refusals = 0
         self._silent: set[socket.socket] = set()
         """The clients that hear nothing any more."""
         self._told: dict[socket.socket, bool] = {}
@@ -62,6 +77,10 @@ class Way:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def start_up(self, *, times: int) -> None:
+        """Have the server seem to be starting up, for so many connections."""
+        self._refusals = times
+
     def refuse(self) -> None:
         """Take no more connections."""
         with contextlib.suppress(OSError):
@@ -77,6 +96,10 @@ class Way:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._refusals:
+                    self._refusals -= 1
+                    _refuse(client)
+                    continue
                 server = socket.socket(self._family)
                 server.connect(self._server)
                 self._open += [client, server]

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from checkpoint_graph import at, made
 from cut_off import Way
 from databases import directory, server_in
 from langchain_core.messages import AIMessage, HumanMessage
+from postgres_faults import kill_server
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
@@ -176,6 +176,19 @@ def test_readers_go_on_over_a_break(journal, way):
         assert contents(reader.load([entries[1].address])) == ["0"]
     way.break_all()
     assert [info.key for info in journal.list()] == [KEY]
+
+
+def test_a_server_that_starts_up_is_waited_for(databases, schema, way):
+    """Also at the first use: it says that it will be there soon."""
+    way.start_up(times=5)
+    with PostgresJournal(way.url, schema=schema, timeout_seconds=20) as journal:
+        journal.append(KEY, [HEAD])
+    way.start_up(times=10_000)
+    with (
+        PostgresJournal(way.url, schema=schema, timeout_seconds=0.3) as journal,
+        pytest.raises(DatabaseError, match="starting up"),
+    ):
+        journal.list()
 
 
 def test_a_fate_that_cannot_be_told_is_told_so(databases, schema, sound):
@@ -542,15 +555,3 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(appender):
         with PostgresJournal(url, schema="killed") as journal:
             found = contents(journal.read("shared")[0])
         assert sorted(found) == sorted(f"{name} {n}" for name in "ab" for n in range(400))
-
-
-def kill_server(place, sockets):
-    """Kill a server and all its processes, without a word."""
-    server = (place / "postmaster.pid").read_text().split()[0]
-    command = ["ps", "-o", "pid=", "--ppid", server]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    for pid in map(int, [server, *told.stdout.split()]):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for left in [place / "postmaster.pid", *sockets.glob(".s.PGSQL.*")]:
-        left.unlink()  # where nobody reaps the dead they pass for living
