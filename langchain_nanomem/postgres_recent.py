@@ -33,11 +33,13 @@ class RecentLines:
         if not pieces:
             return
         kept = self._kept.pieces if self._kept.journal == journal else ()
-        joined = [*(one for one in kept if one.start < pieces[0].start), *pieces]
-        size, first = len(joined[-1].content), len(joined) - 1
-        while first and (size := size + len(joined[first - 1].content)) <= _ROOM_BYTES:
-            first -= 1
-        self._kept = _Kept(journal, tuple(joined[first:]))
+        if kept and kept[-1].start >= pieces[0].start:
+            kept = tuple(one for one in kept if one.start < pieces[0].start)
+        joined, first = (*kept, *pieces), 0
+        least = pieces[-1].start + len(pieces[-1].content) - _ROOM_BYTES
+        while joined[first].start < least and first < len(joined) - 1:
+            first += 1
+        self._kept = _Kept(journal, joined[first:])
 
     def line(self, journal: int | None, start: int, size: int) -> bytes | None:
         """The bytes at a place of a journal; None where they are not kept."""

@@ -112,8 +112,8 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE FUNCTION {s}.append(         -- in one round trip; false where it is to be done otherwise
         lock_limit text, lock_number bigint, of_name text, of_journal bigint,
-        end_at bigint, end_append bigint, new_append bigint, starts bigint[], contents bytea[],
-        is_durable boolean
+        end_at bigint, end_append bigint, new_append bigint, is_durable boolean,
+        lines bytea, sizes int[]        -- the sizes of the chunks; NULL where it is one
     ) RETURNS boolean LANGUAGE plpgsql AS $$
     DECLARE
         last record;
@@ -137,9 +137,18 @@ MIGRATIONS: tuple[str, ...] = (
         IF NOT is_durable THEN
             PERFORM set_config('synchronous_commit', 'off', true);
         END IF;
-        INSERT INTO {s}.chunks (journal, append_id, start, content)
-        SELECT of_journal, new_append, new.start, new.content
-        FROM unnest(starts, contents) AS new (start, content);
+        IF sizes IS NULL THEN
+            INSERT INTO {s}.chunks (journal, append_id, start, content)
+            VALUES (of_journal, new_append, end_at, lines);
+        ELSE
+            INSERT INTO {s}.chunks (journal, append_id, start, content)
+            SELECT of_journal, new_append, end_at + behind - size,
+                substring(lines FROM (behind - size + 1)::int FOR size)
+            FROM (
+                SELECT size, sum(size) OVER (ORDER BY place) AS behind
+                FROM unnest(sizes) WITH ORDINALITY AS chunk (size, place)
+            ) AS new;
+        END IF;
         RETURN true;
     END $$;
     CREATE FUNCTION {s}.look(           -- what holds, and what is behind a place, at one moment

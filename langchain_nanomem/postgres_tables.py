@@ -206,9 +206,12 @@ class Tables:
         durable: bool,
     ) -> Query:
         """Append these chunks behind `end`, under the lock; gives whether that was so."""
-        starts, contents = [one.start for one in pieces], [one.content for one in pieces]
+        lines, sizes = pieces[0].content, None
+        if len(pieces) > 1:
+            lines = b"".join(one.content for one in pieces)
+            sizes = [len(one.content) for one in pieces]
         number, at = self._schema.lock_number(name), (journal_of(end), end.offset, append_of(end))
-        return self._append, (self._limit, number, name, *at, append_id, starts, contents, durable)
+        return self._append, (self._limit, number, name, *at, append_id, durable, lines, sizes)
 
     def insert(self, journal: int, append_id: int, pieces: Sequence[Piece]) -> Query:
         """Append these chunks."""
@@ -341,7 +344,7 @@ INSERT INTO {s}.indexes SELECT id, %b FROM {s}.journals WHERE name = %s
 ON CONFLICT (journal) DO UPDATE SET content = excluded.content
 """
 _APPEND = """
-SELECT {s}.append(%s::text, %s, %s::text, %s, %s, %s, %s, %s::bigint[], %b::bytea[], %s)
+SELECT {s}.append(%s::text, %s, %s::text, %s, %s, %s, %s, %s, %b::bytea, %s::int[])
 """
 _LOOK = "SELECT * FROM {s}.look(%s::text, %s::text, %b::bytea, %s, %s)"
 _INSERT = """

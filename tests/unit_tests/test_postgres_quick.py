@@ -187,3 +187,17 @@ def test_only_the_end_of_a_journal_is_kept_at_hand():
     assert recent.line(1, 40_010, 10) is None
     recent.note(2, [Piece(0, b"z")])
     assert recent.line(1, 40_000, 10) is None
+
+
+def test_a_long_append_in_one_round_trip_is_parted(make, databases, schema, asked):
+    """Upon a known end, too, no chunk is longer than needed, and the lines come back."""
+    journal = make()
+    end = journal.append(KEY, [HEAD])
+    texts = [f"{number} {'x' * (number % 900)}" for number in range(300)]
+    asked.clear()
+    journal.append(KEY, said(*texts), expected_end=end)
+    assert len(asked) == 1
+    assert contents(make().read(KEY, end)[0]) == texts
+    sizes = databases.ask(f"SELECT octet_length(content) FROM {schema}.chunks")
+    assert len(sizes) > 3
+    assert max(sizes) <= (16_384,)
