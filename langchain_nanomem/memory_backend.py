@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.search_index import SearchIndex
-    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_sources import Log, LogStates
     from langchain_nanomem.search_weights import Weights
 
     Noting = Callable[[str], AbstractContextManager[None]]
@@ -95,7 +95,6 @@ class ScopeMemory(ABC):
     def prune(self, keep: int | None, older_than: datetime | None) -> list[ArchivedVersion]:
         """Remove archived versions, and give them; see `MemoryStore.prune_versions`."""
 
-    @abstractmethod
     def put_version(self, version: ArchivedVersion, content: bytes) -> None:
         """Put an archived version of another memory here, as it is there; once.
 
@@ -104,10 +103,12 @@ class ScopeMemory(ABC):
             content: The text.
 
         Raises:
+            NotImplementedError: Nothing is copied into such a memory.
             OSError: It could not be written; it is not there.
         """
+        del version, content
+        raise self._not_copied()
 
-    @abstractmethod
     def settle(self, content: bytes, expected_version: str) -> bool:
         """Put `content` in place of the expected version, which is not archived.
 
@@ -119,8 +120,14 @@ class ScopeMemory(ABC):
             False when the facts are of another version.
 
         Raises:
+            NotImplementedError: Nothing is copied into such a memory.
             OSError: It could not be written; they are as they were.
         """
+        del content, expected_version
+        raise self._not_copied()
+
+    def _not_copied(self) -> NotImplementedError:
+        return NotImplementedError(f"{self.place}: nothing is copied into such a memory")
 
     def has_facts(self) -> bool:
         """Whether there are facts, or were."""
@@ -139,13 +146,15 @@ class ScopeMemory(ABC):
             OSError: It could not be written; the log is as it was.
         """
 
-    @abstractmethod
     def extend(self, entries: Sequence[HistoryEntry]) -> None:
         """Append entries as they are, also such without an id or a time; all of them or none.
 
         Raises:
+            NotImplementedError: Nothing is copied into such a memory.
             OSError: It could not be written; the log is as it was.
         """
+        del entries
+        raise self._not_copied()
 
     @abstractmethod
     def contains(self, entry_id: str) -> bool:
@@ -250,6 +259,7 @@ class MemoryBackend(ABC):
         self,
         scope: tuple[str, ...],
         sessions: SessionManager,
+        log: Log,
         redaction: Redaction | None,
         weights: Weights,
     ) -> SearchIndex:
@@ -258,6 +268,7 @@ class MemoryBackend(ABC):
         Args:
             scope: Whose.
             sessions: The sessions.
+            log: The log; of another back end, where that keeps no index itself.
             redaction: What must not be in it; None: everything may.
             weights: What counts how much.
         """

@@ -24,6 +24,7 @@ from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
+from langchain_nanomem.store_memory import BaseStoreBackend
 from langchain_nanomem.tools import create_search_memory_tool
 from langchain_nanomem.workspaces import open_workspace
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
     from langchain_core.runnables.base import RunnableLike
     from langchain_core.tools import BaseTool
+    from langgraph.store.base import BaseStore
 
     from langchain_nanomem.journal import Journal
     from langchain_nanomem.middleware import NanomemMiddleware
@@ -69,6 +71,8 @@ class Nanomem:
         embedder: Ranks by meaning too what is searched: see `MemoryStore`.
         embedder_weight: What that counts beside the ranking by words.
         schema: The schema of the database that the tables are in; "nanomem" by default.
+        base_store: A LangGraph store that the memory is kept in, in place of the workspace; the
+            sessions stay there. See `BaseStoreBackend` for what that holds.
         options: More of `MemoryConsolidator`.
 
     Raises:
@@ -93,9 +97,13 @@ class Nanomem:
         embedder: Embeddings | None = None,
         embedder_weight: float = DEFAULT_WEIGHT,
         schema: str | None = None,
+        base_store: BaseStore | None = None,
         **options: Any,
     ) -> None:
         self._workspace = open_workspace(workspace, schema)
+        if base_store is not None:
+            memory = BaseStoreBackend(base_store, self._workspace.memory)
+            self._workspace = self._workspace._replace(memory=memory)
         self._system_prompt = system_prompt
         meaning_of(embedder, embedder_weight)
         self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.postgres_database import Answers, Query
     from langchain_nanomem.postgres_journal import PostgresJournal
     from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_sources import Log, LogStates
     from langchain_nanomem.search_weights import Weights
 
 T = TypeVar("T")
@@ -320,11 +320,11 @@ class PostgresMemory(MemoryBackend):
         self,
         scope: tuple[str, ...],
         sessions: SessionManager,
+        log: Log,
         redaction: Redaction | None,
         weights: Weights,
     ) -> SearchIndex:
         tables, bound = self._journal.search_tables(scope), SessionScopes(None, sessions)
-        log = self.of(scope)
         return SearchIndex(
             tables, bound, scope, sessions, log, redaction=redaction, weights=weights
         )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.memory_backend import Noting
     from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
     from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_sources import Log, LogStates
     from langchain_nanomem.search_weights import Weights
 
 _OWN_FILES = (
@@ -240,12 +240,12 @@ class DirectoryMemory(MemoryBackend):
         self,
         scope: tuple[str, ...],
         sessions: SessionManager,
+        log: Log,
         redaction: Redaction | None,
         weights: Weights,
     ) -> SearchIndex:
         tables = FileTables(search_path(self._workspace, scope))
         bound = SessionScopes(sessions_path(self._workspace), sessions)
-        log = self.of(scope)
         return SearchIndex(
             tables, bound, scope, sessions, log, redaction=redaction, weights=weights
         )

@@ -105,6 +105,9 @@ ORDER = [
     "alignment",
     "conversation",
     "merging",
+    "store_items",
+    "store_facts",
+    "store_memory",
     "memory_budget",
     "planning",
     "applying",
@@ -160,6 +163,7 @@ ORDER = [
 
 EXPORTS = [
     "Account",
+    "BaseStoreBackend",
     "Consolidation",
     "ConsolidationError",
     "Copied",
