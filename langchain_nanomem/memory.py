@@ -376,7 +376,8 @@ class MemoryStore:
         question asks for: when, how many, a month, a speaker by name.
 
         What was said or logged before the call is found, whoever wrote it. The index that is
-        used, in ``.search``, is built anew where it is damaged or gone.
+        used, in ``.search`` or in the sessions' own database, is built anew where it is damaged
+        or gone.
 
         With an embedder what is near by meaning is found too, among what is asked for, and both
         rankings are fused. The first search embeds the 2,000 newest passages at most, for ten

@@ -54,6 +54,9 @@ class PostgresJournal(Journal):
     be the first use of many processes at once. Nothing of a connection's state is needed beyond
     a transaction, so poolers such as pgbouncer may hand out another one for each.
 
+    The search indexes of the sessions' scopes are in the same schema: one for all workers, kept up
+    to date by whoever searches.
+
     What is deleted is gone for every query; the server itself gives its space back with its
     VACUUM, and its own backups keep what they hold.
 

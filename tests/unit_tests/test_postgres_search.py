@@ -278,6 +278,19 @@ def test_sessions_of_an_earlier_version_are_found_by_their_scope(mem, change):
     assert change("SELECT scope FROM {s}.journals ORDER BY name") == [("user+ann",), ("",)]
 
 
+def test_a_damaged_session_of_an_earlier_version_hides_no_other(mem, change, caplog):
+    """Whose it is can't be told: a warning names it, and it is in no search."""
+    say(mem, "a", "a zebra")
+    say(mem, "b", "another zebra")
+    change("UPDATE {s}.journals SET scope = NULL")
+    change(
+        "UPDATE {s}.chunks SET content = convert_to(repeat('x', length(content)), 'UTF8') "
+        "WHERE journal = (SELECT id FROM {s}.journals WHERE name = 'a')"
+    )
+    assert found(mem.memory, "zebra") == ["another zebra"]
+    assert "whose session 'a' is" in caplog.text
+
+
 def test_whose_a_session_is_stays_known_when_it_is_written_anew(mem):
     """A session that is emptied, and then used again, is still the user's."""
     mem.sessions.bind_scope("a", ("user", "ann"))

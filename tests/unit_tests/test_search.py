@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langchain_nanomem import MemoryStore, Nanomem, SearchHit
+from langchain_nanomem import DatabaseError, MemoryStore, Nanomem, SearchHit, search_file
 from langchain_nanomem.search_places import search_path, sessions_path
 
 pytestmark = pytest.mark.back_ends("files", "postgres")
@@ -105,6 +105,16 @@ def test_words_match_by_their_stems(mem, text, query):
     """Irregular forms, accents, parts of names, signs, widths; a part of a word if nothing else."""
     say(mem, "s", "nothing of that", text)
     assert found(mem.memory, query)[0] == text
+
+
+def test_parts_of_words_are_looked_for_in_the_words_there_are_now(mem):
+    """Those of what was said since the last search too; those of what was deleted not."""
+    say(mem, "s", "extraordinarily odd")
+    assert found(mem.memory, "ordinar") == ["extraordinarily odd"]
+    say(mem, "t", "subordinary things", at=NOON + timedelta(days=1))
+    assert set(found(mem.memory, "ordinar")) == {"extraordinarily odd", "subordinary things"}
+    mem.sessions.delete("s")
+    assert found(mem.memory, "ordinar") == ["subordinary things"]
 
 
 def test_an_answer_is_found_by_its_question(mem):
@@ -411,6 +421,21 @@ def test_an_index_that_can_not_be_written_is_kept_in_memory(mem, caplog):
         assert found(mem.memory, "mombasa")[0] == "mombasa"
     assert all("kept in memory" in record.message for record in caplog.records)
     assert len(caplog.records) == 2  # one for each file
+
+
+@ON_FILES
+def test_an_index_that_another_keeps_for_too_long_is_told(mem, monkeypatch):
+    """It is neither damaged nor kept in memory then: the search says so, and works later."""
+    monkeypatch.setattr(search_file, "_WAIT_SECONDS", 0.1)
+    say(mem, "s", "zanzibar")
+    assert found(mem.memory, "zanzibar") == ["zanzibar"]
+    mem.close()
+    say(mem, "s", "mombasa")
+    with closing(sqlite3.connect(search_path(mem.sessions.journal.workspace, ()))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="someone else"):
+            found(mem.memory, "mombasa")
+    assert found(mem.memory, "mombasa")[0] == "mombasa"
 
 
 def test_processes_and_threads_share_an_index(tmp_path):
