@@ -54,7 +54,7 @@ _WORTH_ANOTHER_TRY = (
 _KNOWN: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (
         server.LockNotAvailable,
-        "another holds the session, or its memory, for longer than timeout_seconds",
+        "another holds the session for longer than timeout_seconds, or its memory",
         "Try again, or give more timeout_seconds.",
     ),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC
 from functools import partial
 from pathlib import Path
@@ -239,25 +240,20 @@ class ScopeRows(ScopeMemory):
 
     def _ask(self, *queries: Query) -> Answers:
         self._journal.prepare()
-        return self._database.ask(*queries)
+        if (joined := self._database.current) is None:
+            return self._database.ask(*queries)
+        with _told_of_loss():
+            return joined.ask(*queries)
 
     def _change(self, asked: Sequence[Query], decide: Callable[[Answers], Decision[T]]) -> T:
-        """Ask behind the lock, decide, and write, in one transaction; what is told of it.
-
-        Raises:
-            DatabaseError: It could not be done; or, in the transaction of a session, it
-                `may_be_written`, and whether the session is as it was read nobody can tell.
-        """
+        """Ask behind the lock, decide, and write, in one transaction; what is told of it."""
         self._journal.prepare()
         if (joined := self._database.current) is None:
             return self._database.persist(
                 lambda: self._changed(Transaction(self._database), asked, decide)
             )
-        try:
+        with _told_of_loss():
             return self._changed(joined, asked, decide)
-        except ConnectionLostError as error:
-            error.may_be_written = True
-            raise
 
     def _changed(
         self,
@@ -333,6 +329,19 @@ class PostgresMemory(MemoryBackend):
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:
         self._journal.prepare()
         return holding(self._journal.database, self._journal.schema, samples, noting)
+
+
+@contextlib.contextmanager
+def _told_of_loss() -> Iterator[None]:
+    """Say of a lost connection that it `may_be_written`, where the lock of a session went with it.
+
+    On another connection nobody could tell whether the session is still as it was read.
+    """
+    try:
+        yield
+    except ConnectionLostError as error:
+        error.may_be_written = True
+        raise
 
 
 def _facts_in(told: Answers) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -57,15 +58,18 @@ class Way:
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def break_at(self, *words: bytes, times: int = 1, when: str = "after") -> None:
+    def break_at(
+        self, *words: bytes, times: int = 1, when: str = "after", skipped: int = 0
+    ) -> None:
         """Break when the program has said one of these words.
 
         Args:
             words: What it says.
             times: How often to break.
             when: "before" the server hears it, "while" it does it, or "after" it did it.
+            skipped: How often it says it before that.
         """
-        left = iter(range(times))
+        left = itertools.chain([None] * skipped, range(times))
         self._when = when
         self._breaks = lambda said: (
             any(word in said for word in words) and next(left, None) is not None
@@ -73,7 +77,9 @@ class Way:
 
     def break_all(self) -> None:
         """Break every connection there is."""
-        for one in self._open:
+        for one in reversed(
+            self._open
+        ):  # the server first: else its end is closed, and hears it late
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 

@@ -122,7 +122,7 @@ def test_a_rewrite_whose_answer_is_lost_is_done_once(journal, sound, way, when, 
 def test_what_others_append_meanwhile_is_not_taken_for_ones_own(journal, sound, way):
     """The answer is lost, and others go on before it is looked for: it is found all the same."""
     _, end = journal.read(KEY)
-    real = journal._database.persist
+    real = journal.database.persist
 
     def persist(work):
         def with_others():
@@ -132,7 +132,7 @@ def test_what_others_append_meanwhile_is_not_taken_for_ones_own(journal, sound, 
 
         return real(with_others)
 
-    journal._database.persist = persist
+    journal.database.persist = persist
     way.break_at(*WRITING)
     journal.append(KEY, said("mine"), expected_end=end)
     assert contents(sound.read(KEY)[0]) == ["0", "mine", "other"]
