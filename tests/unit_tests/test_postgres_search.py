@@ -93,6 +93,7 @@ def test_hits_are_those_of_a_file(open_memory, tmp_path_factory, with_meaning):
         for mem in (local, shared):
             say(mem, f"s{number}", *texts, at=NOON + timedelta(days=20 * number))
             mem.memory.append_history(texts[5], at=NOON, source=f"s{number} 0-9")
+            assert found(mem.memory, "word1 word2 ord5")  # later ones are taken in to it
     for query in [*QUERIES, *(" ".join(chance.choices(WORDS, k=3)) for _ in range(40))]:
         hits = shared.memory.search_history(query, limit=30, neighbours=1)
         assert hits == local.memory.search_history(query, limit=30, neighbours=1)
