@@ -46,6 +46,8 @@ _TABLES = (
     "memories",
     "memory_versions",
     "log_entries",
+    "search_sources",
+    "search_texts",
 )
 
 
