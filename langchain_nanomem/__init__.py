@@ -35,6 +35,7 @@ from langchain_nanomem.repair import aanswer_interrupted_calls, answer_interrupt
 from langchain_nanomem.retention import Retained, Retention
 from langchain_nanomem.search_index import SearchHit
 from langchain_nanomem.session import Session
+from langchain_nanomem.store import NanomemStore
 from langchain_nanomem.store_memory import BaseStoreBackend
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.tools import create_search_memory_tool
@@ -73,6 +74,7 @@ __all__ = [
     "NanomemError",
     "NanomemMiddleware",
     "NanomemSaver",
+    "NanomemStore",
     "PostgresJournal",
     "ReactMemoryState",
     "Redaction",

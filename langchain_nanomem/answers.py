@@ -18,6 +18,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fences import fenced
 from langchain_nanomem.history_log import new_entry
+from langchain_nanomem.memory_outline import unkeyed
 from langchain_nanomem.model_calls import Call, Reply, statuses_of
 from langchain_nanomem.rendering import content_text, valid_unicode
 
@@ -125,7 +126,7 @@ def build_prompt(
 
 def fenced_memory(memory: str) -> str:
     """A memory as a model is shown it, to be written anew."""
-    return fenced(memory.strip() or "(empty)", _MEMORY, _CONVERSATION)
+    return fenced(unkeyed(memory).strip() or "(empty)", _MEMORY, _CONVERSATION)
 
 
 def ask(

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import DatabaseError, NanomemError
+from langchain_nanomem.memory_lines import with_keys_of
+from langchain_nanomem.memory_outline import unkeyed
 from langchain_nanomem.merging import merge_lines
 from langchain_nanomem.overtaking import OvertakenError, repeated
 from langchain_nanomem.session import parse_timestamp, utc_now
@@ -271,7 +273,8 @@ def _update_memory(store: MemoryStore, record: Record) -> bool:
     current = store.read_version()
     text, shown = update, store.withheld(current.text)
     if shown != base:
-        text = store.withheld(merge_lines(base, shown, update))
+        text = store.withheld(merge_lines(*map(unkeyed, (base, shown, update))))
+    text = with_keys_of(shown, text)
     if text == shown:
         return True
     if not store.replace_long_term(text, expected_version=current.version, change_id=record["id"]):

@@ -16,6 +16,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, JSON_FORM, ask_behind
 from langchain_nanomem.dates import relative_dates
 from langchain_nanomem.memory import fence_memory
+from langchain_nanomem.memory_outline import unkeyed
 from langchain_nanomem.rendering import content_text, render_day
 from langchain_nanomem.window import with_memory
 
@@ -85,7 +86,7 @@ class InPlace:
         None where it does not fit, or the prompt does not have all of the memory.
         """
         block = self._meter.memory.block(conversation.scope)
-        if block != fence_memory(memory.text):
+        if block != fence_memory(unkeyed(memory.text)):
             return None
         before = replace(conversation, messages=list(conversation.messages[:boundary]))
         shown = self._meter.window(before).messages

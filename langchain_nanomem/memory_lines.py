@@ -10,9 +10,12 @@ from langchain_nanomem.memory_outline import (
     bare,
     closed,
     fact_places,
+    key_in,
     outline,
     unbulleted,
+    unkeyed,
     what_it_says,
+    with_key,
 )
 from langchain_nanomem.memory_words import has_words, words_of
 from langchain_nanomem.search_query import tags_in
@@ -32,12 +35,13 @@ def shown_with(text: str, tags: Iterable[str] | None) -> str:
 
     The tags of a heading, or of a line that others are nested in, are those of all below it.
     What a shown line stands under is shown; a heading below which nothing is goes. Code has no
-    tags of its own.
+    tags of its own. The keys of lines are for programs, and not shown.
 
     Args:
         text: The memory.
         tags: Such as ``project`` for ``#project``, in any case; None: everything is shown.
     """
+    text = unkeyed(text)
     if tags is None:
         return text
     chosen = {tag.removeprefix("#").casefold() for tag in tags}
@@ -72,18 +76,30 @@ def with_fact(text: str, fact: str, noted: str = "") -> str | None:
         noted: Its date, such as ``(2026-05-08)``. A line that says the same of another day says
             it already; without one the fact has a date of its own, and differs by it.
     """
-    lines = closed(text.rstrip("\n")).split("\n") if text.strip() else []
-    pieces = outline("\n".join(lines))
-    says = {one.says for one in pieces if not one.is_heading and not one.is_code}
-    known = says | {*map(_undated, says)} if noted else says
-    if what_it_says(fact) in known:
+    if line_that_says(text, fact, noted) is not None:
         return None
-    place = _end_of_noted(pieces)
+    return with_noted(text, f"{fact} {noted}".rstrip())
+
+
+def line_that_says(text: str, fact: str, noted: str = "") -> int | None:
+    """The place of a line that says a fact, as `with_fact` looks for it; None where none does."""
+    asked = what_it_says(fact)
+    for piece in outline(text):
+        if piece.is_heading or piece.is_code:
+            continue
+        if asked in ({piece.says, undated(piece.says)} if noted else {piece.says}):
+            return piece.place
+    return None
+
+
+def with_noted(text: str, line: str) -> str:
+    """A memory with one more line, in the section for such, whatever else says the same."""
+    lines = closed(text.rstrip("\n")).split("\n") if text.strip() else []
+    place = _end_of_noted(outline("\n".join(lines)))
     if place is None:
         lines += ["", NOTED] if lines else [NOTED]
         place = len(lines)
-    line = f"- {fact} {noted}".rstrip()
-    return "\n".join([*lines[:place], line, *lines[place:]]) + "\n"
+    return "\n".join([*lines[:place], f"- {line}", *lines[place:]]) + "\n"
 
 
 def _end_of_noted(pieces: list[Piece]) -> int | None:
@@ -110,7 +126,7 @@ def lines_about(text: str, fact: str) -> list[int]:
     says = {place: what_it_says(lines[place]) for place in fact_places(text)}
     ways: tuple[Callable[[str], bool], ...] = (
         lambda line: line == said,
-        lambda line: said in {bare(line), _undated(line), _undated(bare(line))},
+        lambda line: said in {bare(line), undated(line), undated(bare(line))},
         lambda line: has_words(line, said),
         lambda line: all(has_words(line, word) for word in words),
     )
@@ -119,16 +135,53 @@ def lines_about(text: str, fact: str) -> list[int]:
 
 
 def with_line(text: str, place: int, fact: str | None) -> str:
-    """A memory in which another fact stands in place of a line; or none."""
+    """A memory in which another fact stands in place of a line; or none. Its key stays."""
     lines = text.split("\n")
-    line = lines[place].rstrip()
+    line, key = unkeyed(lines[place]).rstrip(), key_in(lines[place])
     mark = line[: len(line) - len(bare(line))]
     if fact and bare(fact) != fact:  # it has a number or a check mark of its own
         mark = line[: len(line) - len(unbulleted(line))]
-    lines[place : place + 1] = [] if fact is None else [f"{mark}{fact}"]
+    new = [] if fact is None else [with_key(f"{mark}{fact}", key_in(fact) or key)]
+    lines[place : place + 1] = new
     return "\n".join(lines)
 
 
-def _undated(said: str) -> str:
+def with_keys_of(before: str, after: str) -> str:
+    """A memory in which each line that says what one did before has the key of that.
+
+    A model that writes the memory anew sees no keys.
+    """
+    if unkeyed(before) == before:
+        return after
+    keys: dict[str, str] = {}
+    for piece in _lines_of(before):
+        if (key := key_in(piece.text)) is not None:
+            keys.setdefault(piece.says, key)
+    lines = after.split("\n")
+    known = {key_in(piece.text) for piece in _lines_of(after)}
+    for piece in _lines_of(after):
+        key = keys.get(piece.says)
+        if key not in known:
+            known.add(key)
+            lines[piece.place] = with_key(lines[piece.place], key_in(piece.text) or key)
+    return "\n".join(lines)
+
+
+def _lines_of(text: str) -> list[Piece]:
+    return [piece for piece in outline(text) if piece.says and not piece.is_code]
+
+
+def undated(said: str) -> str:
     """What a line says, without a date in brackets at its end."""
     return _DATE.sub("", said).rstrip(" .。")
+
+
+def without_day(line: str) -> str:
+    """A line without a date in brackets at its end."""
+    return _DATE.sub("", line)
+
+
+def day_in(line: str) -> str:
+    """The date in brackets at the end of a line, such as ``2026-05-08``; "" where there is none."""
+    found = _DATE.search(line)
+    return found[0].strip(" ()") if found else ""

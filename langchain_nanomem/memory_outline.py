@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,7 @@ _BULLETS = re.compile(r"^(?:[-*+]\s+)+")
 _MARKS = re.compile(r"^(?:(?:[-*+]\s+)+|\d{1,9}[.)]\s+)?(?:\[[ xX]\]\s+)?")
 _LISTED = re.compile(r"[-*+]\s|\d{1,9}[.)]\s")
 _OPENING = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
+_KEY = re.compile(r"[ \t]*<!-- key: (\S+) -->[ \t\r]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
 _TAB = 4
 
@@ -99,8 +101,9 @@ def what_it_says(line: str) -> str:
     """What a line says, however it is bulleted and spaced; "" for one that says nothing.
 
     A number in front, or a check mark, is part of it: "3. May" isn't "4. May", nor done undone.
+    Its key is none.
     """
-    said = _SPACE.sub(" ", _name(line)).casefold().rstrip(" .。")
+    said = _SPACE.sub(" ", _name(unkeyed(line))).casefold().rstrip(" .。")
     return said if any(c.isalnum() or not c.isascii() for c in said) else ""
 
 
@@ -112,6 +115,28 @@ def bare(line: str) -> str:
 def unbulleted(line: str) -> str:
     """A line without its ends and its bullets."""
     return _BULLETS.sub("", line.strip(), count=1)
+
+
+def unkeyed(text: str) -> str:
+    """A line, or a memory, without the keys at the ends of lines; see `with_key`."""
+    return _KEY.sub("", text) if "<!-- key: " in text else text
+
+
+def key_in(line: str) -> str | None:
+    """The key of a line; None where it has none."""
+    found = _KEY.search(line)
+    return unquote(found[1].replace("=", "-")) if found else None
+
+
+def with_key(line: str, key: str | None) -> str:
+    """A line with a key behind it, by which a program knows it; a prompt does not show it.
+
+    A hyphen is ``=`` there: two would end the comment, and with them a UUID may look like the
+    number of a card.
+    """
+    bared = unkeyed(line)
+    quoted = "" if key is None else quote(key, safe="").replace("-", "=")
+    return f"{bared} <!-- key: {quoted} -->" if quoted else bared
 
 
 def unmarked(text: str) -> str:

@@ -24,6 +24,7 @@ from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
+from langchain_nanomem.store import NanomemStore
 from langchain_nanomem.store_memory import BaseStoreBackend
 from langchain_nanomem.tools import create_search_memory_tool
 from langchain_nanomem.workspaces import open_workspace
@@ -104,6 +105,7 @@ class Nanomem:
         if base_store is not None:
             memory = BaseStoreBackend(base_store, self._workspace.memory)
             self._workspace = self._workspace._replace(memory=memory)
+        self._has_scope_rule = scope is not None
         self._system_prompt = system_prompt
         meaning_of(embedder, embedder_weight)
         self._embedding: Any = {"embedder": embedder, "embedder_weight": embedder_weight}
@@ -252,6 +254,19 @@ class Nanomem:
     def checkpointer(self) -> NanomemSaver:
         """For ``graph.compile(checkpointer=...)``."""
         return NanomemSaver(self.sessions)
+
+    @property
+    def store(self) -> NanomemStore:
+        """For ``graph.compile(store=...)``: the facts and the log, see `NanomemStore`.
+
+        Where a ``scope`` was chosen, a run finds the memory of its own scope in it and no other.
+        """
+        return NanomemStore(
+            self.memory_for,
+            self.sessions,
+            scope_of=self.consolidator.scope_of if self._has_scope_rule else None,
+            max_memory_tokens=self.consolidator.max_memory_tokens,
+        )
 
     @property
     def prompt(self) -> MemoryPrompt:

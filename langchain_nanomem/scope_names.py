@@ -42,6 +42,13 @@ def scope_name(scope: tuple[str, ...]) -> str:
     return f"{joined[:120]}+~{hashlib.sha256(joined.encode()).hexdigest()[:40]}"
 
 
+def scope_in(name: str) -> tuple[str, ...] | None:
+    """The scope of a name; None where that is cut, so that nobody can tell."""
+    if "~" in name:  # no other name has one
+        return None
+    return tuple(map(unquote, name.split("+"))) if name else ()
+
+
 def scope_names(workspace: Path) -> Iterator[str]:
     """The names of the directories of all scopes, first "" for the workspace's own.
 

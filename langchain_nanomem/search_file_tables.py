@@ -57,10 +57,10 @@ class FileTables(SearchTables):
     memory.
 
     Args:
-        path: The file.
+        path: The file; None: it is kept in memory.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.place = str(path)
         self._file = SearchFile(path)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from langchain_core.runnables import RunnableConfig  # noqa: TC002 - the tool's schema is read from it
 from langchain_core.tools import BaseTool, StructuredTool
 
 from langchain_nanomem.errors import RedactionError
 from langchain_nanomem.memory_lines import lines_about, with_fact, with_line
-from langchain_nanomem.memory_outline import bare, unmarked
+from langchain_nanomem.memory_outline import bare, unkeyed
+from langchain_nanomem.noting import (
+    MAX_MEMORY_TOKENS,
+    Change,
+    Noting,
+    UnfitFactError,
+    changed,
+)
 from langchain_nanomem.scoped_memory import ScopedMemory
-from langchain_nanomem.session import utc_now
-from langchain_nanomem.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +26,10 @@ if TYPE_CHECKING:
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory import MemoryStore
     from langchain_nanomem.scopes import Scope
+    from langchain_nanomem.tokens import TokenCounter
 
 REMEMBER_TOOL, FORGET_TOOL = "remember", "forget"
-_MAX_CHARACTERS = 500
-_MAX_TOKENS = 4_000
 _SHOWN_LINES = 8
-_DATED = re.compile(r"\b\d{4}-\d\d(?:-\d\d)?\b")
 
 
 def create_remember_tool(  # noqa: PLR0913 - options with a default
@@ -35,7 +37,7 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
     sessions: SessionManager,
     *,
     scope_of: Callable[[RunnableConfig], Scope] | None = None,
-    max_memory_tokens: int = _MAX_TOKENS,
+    max_memory_tokens: int = MAX_MEMORY_TOKENS,
     token_counter: TokenCounter | None = None,
     now: Callable[[], datetime] | None = None,
 ) -> BaseTool:
@@ -63,10 +65,8 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
     Raises:
         ValueError: `max_memory_tokens` is below 1.
     """
-    if max_memory_tokens < 1:
-        raise ValueError(f"max_memory_tokens must be 1 or more, not {max_memory_tokens}")
     whose = ScopedMemory(memory, sessions, scope_of)
-    notes = _Notes(max_memory_tokens, token_counter or TokenCounter(), now or utc_now)
+    noting = Noting(max_memory_tokens, token_counter, now)
 
     def remember(fact: str, config: RunnableConfig, replaces: str = "") -> str:  # noqa: D417 - the model sees no config
         """Put a lasting fact into the memory of all conversations, or correct one.
@@ -77,7 +77,7 @@ def create_remember_tool(  # noqa: PLR0913 - options with a default
         """
         if whose.is_off_the_record(config):
             return "Nothing is remembered: this conversation is off the record."
-        return _refusing(lambda: notes.put(whose.store(config), fact, replaces))
+        return _refusing(lambda: _put(noting, whose.store(config), fact, replaces))
 
     return StructuredTool.from_function(remember, name=REMEMBER_TOOL, parse_docstring=True)
 
@@ -112,98 +112,47 @@ def create_forget_tool(
     return StructuredTool.from_function(forget, name=FORGET_TOOL, parse_docstring=True)
 
 
-class _Change(NamedTuple):
-    """What a memory is to be, if it is to change, and what the model is told."""
+def _put(noting: Noting, store: MemoryStore, text: str, replaces: str) -> str:
+    """Put a fact in, and say what was done."""
+    fact = noting.fact(store, text)
 
-    text: str | None
-    told: str
-
-
-class _Notes:
-    """Puts facts into a memory.
-
-    Args:
-        max_tokens: What it may have.
-        counter: Counts it.
-        now: What time it is.
-    """
-
-    def __init__(self, max_tokens: int, counter: TokenCounter, now: Callable[[], datetime]) -> None:
-        self._max_tokens = max_tokens
-        self._counter = counter
-        self._now = now
-
-    def put(self, store: MemoryStore, fact: str, replaces: str) -> str:
-        """Put a fact in, and say what was done."""
-        line = unmarked(" ".join(store.cleaned(" ".join(fact.split())).split()))
-        if not line:
-            return "Nothing is remembered: the fact is empty."
-        if len(line) > _MAX_CHARACTERS:
-            return (
-                f"Nothing is remembered: the fact has {len(line)} characters, and may have "
-                f"{_MAX_CHARACTERS}. Say it in a sentence."
-            )
-        noted = "" if _DATED.search(line) else f"({self._now():%Y-%m-%d})"
-        dated = f"{line} {noted}".rstrip()
-        if (cleaned := store.cleaned(dated)) != dated:  # the day has completed something
-            line, noted = cleaned, ""
-        return _changed(store, lambda text: self._with(text, line, noted, replaces))
-
-    def _with(self, text: str, fact: str, noted: str, replaces: str) -> _Change:
-        line = f"{fact} {noted}".rstrip()
+    def change(before: str) -> Change:
         if replaces.strip():
-            change = _at_the_line(text, replaces, line, f"Corrected: {line}")
+            made = _at_the_line(before, replaces, fact.line, f"Corrected: {fact.line}")
+        elif (after := with_fact(before, fact.text, fact.noted)) is None:
+            made = Change(None, "The memory says that already.")
         else:
-            change = _Change(with_fact(text, fact, noted), f"Remembered: {line}")
-            if change.text is None:
-                return _Change(None, "The memory says that already.")
-        if change.text is None:
-            return change
-        tokens = self._counter.count_text(change.text)
-        if tokens > max(self._max_tokens, self._counter.count_text(text)):
-            return _Change(
-                None,
-                f"Nothing is remembered: the memory is full ({tokens} of {self._max_tokens} "
-                "tokens). Correct a line in place of adding one, or forget one first.",
-            )
-        return change
+            made = Change(after, f"Remembered: {fact.line}")
+        if made.text is not None:
+            noting.check_room(before, made.text)
+        return made
+
+    return changed(store, change)
 
 
 def _take_out(store: MemoryStore, fact: str) -> str:
-    return _changed(store, lambda text: _at_the_line(text, fact, None, "Forgotten"))
+    return changed(store, lambda text: _at_the_line(text, fact, None, "Forgotten"))
 
 
-def _at_the_line(text: str, meant: str, line: str | None, done: str) -> _Change:
+def _at_the_line(text: str, meant: str, line: str | None, done: str) -> Change:
     """The change of the one line that is meant; or why there is none."""
     places, lines = lines_about(text, meant), text.split("\n")
     if len(places) == 1:
-        old = bare(lines[places[0]])
-        return _Change(with_line(text, places[0], line), f"{done} (it was: {old})")
+        old = bare(unkeyed(lines[places[0]]))
+        return Change(with_line(text, places[0], line), f"{done} (it was: {old})")
     if not places:
-        return _Change(None, f"Nothing is changed: no line of the memory says {meant!r}.")
-    named = "\n".join(f"- {bare(lines[place])}" for place in places[:_SHOWN_LINES])
-    return _Change(
+        return Change(None, f"Nothing is changed: no line of the memory says {meant!r}.")
+    named = "\n".join(f"- {bare(unkeyed(lines[place]))}" for place in places[:_SHOWN_LINES])
+    return Change(
         None, f"Nothing is changed: {len(places)} lines say that. Give one of them whole:\n{named}"
     )
 
 
-def _changed(store: MemoryStore, change: Callable[[str], _Change]) -> str:
-    """Change the memory as it is now, whoever changes it meanwhile.
-
-    The line that is put in was looked at; what a person wrote elsewhere is no reason to refuse it.
-    """
-    while True:
-        current = store.read_version()
-        made = change(current.text)
-        if made.text is None or store.replace_long_term(
-            made.text, expected_version=current.version, is_cleaned=True
-        ):
-            return made.told
-
-
 def _refusing(work: Callable[[], str]) -> str:
-    """What was done; where the redaction refuses it, why."""
+    """What was done; where nothing was, why."""
     try:
         return work()
+    except UnfitFactError as error:
+        return str(error)
     except RedactionError as error:
         return f"Nothing is remembered: {error}"

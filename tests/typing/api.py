@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_type
 
 from langchain_nanomem import (
+    BaseStoreBackend,
     Consolidation,
     Imported,
     MemoryConsolidator,
@@ -14,6 +15,7 @@ from langchain_nanomem import (
     Nanomem,
     NanomemChatMessageHistory,
     NanomemSaver,
+    NanomemStore,
     PostgresJournal,
     Session,
     SessionManager,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.store.base import BaseStore, Item
 
 
 def sessions() -> None:
@@ -93,3 +96,13 @@ async def removal(
     assert_type(answer_interrupted_calls(agent, config), list[ToolMessage])
     added = await aanswer_interrupted_calls(agent, config, abandon_tasks=True)
     assert_type(added, list[ToolMessage])
+
+
+def stores(store: BaseStore) -> None:
+    """The memory in a store, and as one."""
+    memory = MemoryStore(BaseStoreBackend(store, "workspace"), ("user", "42"))
+    assert_type(memory.read_long_term(), str)
+    wired = Nanomem("workspace", base_store=store)
+    assert_type(wired.store, NanomemStore)
+    assert_type(wired.store.get(("memories",), "key"), Item | None)
+    NanomemStore(memory, SessionManager("workspace"), content_field="text")
