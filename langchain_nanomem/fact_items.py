@@ -103,13 +103,11 @@ def without_item(text: str, key: str) -> str:
 def _keyed(text: str, place: int, key: str) -> str:
     """A memory in which a line is the item of a key, with the key behind it only if it must be."""
     lines = text.split("\n")
-    for shown in (None, key):
-        lines[place] = with_key(lines[place], shown)
-        after = "\n".join(lines)
-        item = fact_items(after).get(key)
-        if item is not None and item.place == place:
-            return after
-    return after
+    lines[place] = unkeyed(lines[place])
+    item = fact_items("\n".join(lines)).get(key)
+    if item is None or item.place != place:
+        lines[place] = with_key(lines[place], key)
+    return "\n".join(lines)
 
 
 def _is_fact(piece: Piece) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from langgraph.store.base import PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 from langgraph.store.sqlite import SqliteStore
@@ -78,7 +79,7 @@ class InterruptedStore(InMemoryStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
         ops = list(ops)
-        if any(hasattr(op, "value") for op in ops):
+        if any(isinstance(op, PutOp) for op in ops):
             self._left -= 1
             if self._left == 0:
                 self._happens()
@@ -86,9 +87,24 @@ class InterruptedStore(InMemoryStore):
 
 
 class StingyStore(InMemoryStore):
-    """A store that gives so many items at most, whatever is asked for."""
+    """A store that gives a hundred items at most; something happens before its n-th search."""
+
+    __slots__ = ("_happens", "_left")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left, self._happens = 0, lambda: None
+
+    def before_search(self, number: int, happens: Callable[[], None]) -> None:
+        """Have something happen before a search, counted from 1; once."""
+        self._left, self._happens = number, happens
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
+        ops = list(ops)
+        if any(isinstance(op, SearchOp) for op in ops):
+            self._left -= 1
+            if self._left == 0:
+                self._happens()
         return super().batch(
-            op._replace(limit=min(op.limit, 100)) if hasattr(op, "query") else op for op in ops
+            op._replace(limit=min(op.limit, 100)) if isinstance(op, SearchOp) else op for op in ops
         )

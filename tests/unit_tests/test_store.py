@@ -163,6 +163,19 @@ def test_the_log_can_be_read(store, memory):
         store.put(("history",), "e1", {"content": "x"})
 
 
+def test_a_day_that_is_none(store, memory):
+    """It is what stands there; the item is of an unknown time."""
+    memory.write_long_term("- met (2026-13-40)\n")
+    assert store.search(OWN)[0].value["noted"] == "2026-13-40"
+    assert store.search(OWN)[0].created_at.year == 1970
+
+
+def test_what_is_no_operation(store):
+    """It says so."""
+    with pytest.raises(ValueError, match="no operation"):
+        store.batch(["get"])
+
+
 # Writing
 
 

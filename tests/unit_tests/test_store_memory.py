@@ -454,6 +454,32 @@ class _ExpiringStore(InMemoryStore):
         return super().batch(ops)
 
 
+def test_what_is_removed_while_it_is_read_hides_nothing(tmp_path):
+    """Pages are counted from the start, and begin elsewhere when something goes."""
+    store = StingyStore()
+    reader, other = (MemoryStore(BaseStoreBackend(store, tmp_path)) for _ in range(2))
+    for number in range(250):
+        reader.append_history(f"entry {number}", source=f"{number % 2} 0-1")
+    store.before_search(2, lambda: other.forget_session("1"))
+    assert texts(reader) == [f"entry {number}" for number in range(0, 250, 2)]
+
+
+def test_what_it_says_of_itself(tmp_path):
+    """Where it is, for people; a version that was pruned meanwhile is a file that is not there."""
+    backend = BaseStoreBackend(InMemoryStore(), tmp_path)
+    memory = MemoryStore(backend)
+    assert repr(backend) == f"BaseStoreBackend(InMemoryStore, DirectoryMemory({str(tmp_path)!r}))"
+    assert memory.workspace == tmp_path
+    with pytest.raises(AttributeError, match="no path"):
+        memory.memory_path  # noqa: B018 - it raises
+    for text in ("one", "two"):
+        memory.write_long_term(text)
+    (version,) = memory.versions()
+    memory.prune_versions(keep=0)
+    with pytest.raises(FileNotFoundError, match="InMemoryStore, nanomem/\\+/versions/"):
+        version.read_text()
+
+
 def test_nothing_expires_and_nothing_is_embedded(tmp_path):
     """Whatever the store does with other items by default."""
     embedded = []
@@ -546,6 +572,8 @@ async def test_a_conversation_is_consolidated_into_the_store(call, base_store, t
     done = memory.erase(session_id="t")
     assert done.log_entries > 0
     assert not texts(memory.memory)
+    memory.memory_for(("user", "ada")).write_long_term("- hers\n")
+    assert memory.erase(scope=("user", "ada")).rows == 1
 
 
 async def test_async_methods_leave_the_loop_free(tmp_path, databases, chat):
