@@ -178,11 +178,13 @@ class FoldedRecords:
         for number, record in zip(numbers, records, strict=True):
             if own_number(record) != number and number not in self.given_numbers:
                 raise self._stale(f"element {number}")
+        if wholes := {one["of"] for one in records if _is_named_later(one)}:
+            self.elements.prefetch(wholes)
         return [self._as_element(record) for record in records]
 
     def _as_element(self, record: Record) -> Record:
         record.pop("_n", None)
-        if "of" in record and record.get("_type") == "message":
+        if _is_named_later(record):
             whole = self.elements.get(record["of"])
             return {**whole, "id": record["id"]} if whole else {"_type": "missing"}
         return record
@@ -419,3 +421,8 @@ class FoldedRecords:
             for record in records:
                 self._add_writes(place, record)
         return self._writes.get(place, {})
+
+
+def _is_named_later(record: Record) -> bool:
+    """Whether a record is the id of a message that was written before it had one."""
+    return "of" in record and record.get("_type") == "message"

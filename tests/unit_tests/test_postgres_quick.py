@@ -8,6 +8,7 @@ import pytest
 from checkpoint_graph import at, made
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.errors import CorruptRecordError
@@ -82,6 +83,25 @@ def test_a_checkpoint_of_a_known_thread_is_one_round_trip(make, asked):
         asked.clear()
         call()
         assert len(asked) == 1, asked
+
+
+def test_a_program_that_comes_anew_asks_a_few_times(make, asked):
+    """However many messages there are, also of those that were given their ids later."""
+
+    def answer(state):
+        return {"messages": [AIMessage(f"re: {state['messages'][-1].content}")]}
+
+    def graph():
+        whole = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer")
+        return whole.compile(NanomemSaver(SessionManager(make())))
+
+    first = graph()
+    for number in range(40):
+        first.invoke({"messages": [HumanMessage(str(number))]}, at(KEY))
+    anew = graph()
+    asked.clear()
+    assert len(anew.get_state(at(KEY)).values["messages"]) == 80
+    assert len(asked) < 15
 
 
 def test_what_another_program_wrote_is_built_upon(make):
