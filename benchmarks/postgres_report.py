@@ -90,11 +90,13 @@ class Results:
         return statistics.median(values) if values else None
 
     def save(self, directory: Path) -> None:
-        """Write ``postgres.json`` and ``postgres.md``."""
+        """Write ``postgres.json`` and ``postgres.md``, with ``postgres-note.md`` where it is."""
         directory.mkdir(parents=True, exist_ok=True)
         kept = json.dumps(asdict(self), indent=1)
         (directory / "postgres.json").write_text(f"{kept}\n", encoding="utf-8")
-        (directory / "postgres.md").write_text(report(self), encoding="utf-8")
+        note = directory / "postgres-note.md"
+        more = note.read_text(encoding="utf-8") if note.exists() else ""
+        (directory / "postgres.md").write_text(report(self, more), encoding="utf-8")
 
 
 class Verdict(NamedTuple):
@@ -132,10 +134,10 @@ def _verdict(results: Results, target: Target) -> Verdict | None:
     return Verdict(target.what, limit, f"{ratio:.3g} ({min(each):.3g} … {max(each):.3g})", holds)
 
 
-def report(results: Results) -> str:
-    """All of it, as Markdown."""
+def report(results: Results, note: str = "") -> str:
+    """All of it, as Markdown, with a note behind the targets."""
     about = "\n".join(f"- {name}: {value}" for name, value in results.about.items())
-    parts = [INTRODUCTION, f"{about}\n", "## Targets\n", _targets(results)]
+    parts = [INTRODUCTION, f"{about}\n", "## Targets\n", _targets(results), note]
     for kind, title in results.titles.items():
         parts += [f"## {title}\n", _figures(results, kind), "NanomemSaver ÷\n"]
         parts += [_ratios(results, kind)]
