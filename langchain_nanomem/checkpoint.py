@@ -280,8 +280,7 @@ class NanomemSaver(RemovingSaver):
         LangGraph puts checkpoints in the background, and on a busy machine what a task wrote
         can come before the checkpoint at which it ran, which has what was said before.
         """
-        there = records.checkpoints.get("", {})
-        return bool(namespace) or not there or checkpoint_id in there
+        return bool(namespace) or checkpoint_id in records.checkpoints.get("", {})
 
     def _is_late(self, records: SessionRecords, *checkpoint_ids: str | None) -> bool:
         """Whether one of these was made before its thread was deleted, or follows such a one.

@@ -254,7 +254,7 @@ class ElementWriter:
         if not self._in_turn:
             if number >= self._records.next_number:
                 self._early.add(number)
-        elif number in self._working.early and number not in self._claimed:
+        elif number in self._working.early - self._claimed and message.id is not None:
             return self._named_now(number, message.id)
         return number
 
