@@ -417,7 +417,7 @@ class MemoryStore:
         return shared_index(self._sessions, (name, *self.scope), self._new_index)
 
     def _new_index(self, weights: Weights = WEIGHTS) -> SearchIndex:
-        return self.backend.index(self.scope, self._sessions, self._kept, self.redaction, weights)
+        return self.backend.index(self.scope, self._sessions, self.redaction, weights)
 
     @cached_property
     def _sessions(self) -> SessionManager:

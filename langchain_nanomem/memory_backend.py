@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.scope_names import scope_name
+from langchain_nanomem.search_index import SearchIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
     from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_index import SearchIndex
-    from langchain_nanomem.search_sources import Log, LogStates
+    from langchain_nanomem.search_scopes import SessionScopes
+    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_tables import SearchTables
     from langchain_nanomem.search_weights import Weights
 
     Noting = Callable[[str], AbstractContextManager[None]]
@@ -232,9 +235,9 @@ class ScopeMemory(ABC):
 class MemoryBackend(ABC):
     """Where the memories of all scopes are kept, beside the sessions."""
 
-    @abstractmethod
     def of(self, scope: tuple[str, ...]) -> ScopeMemory:
         """The memory of a scope. Nothing is created before the first write."""
+        return self.named(scope_name(scope))
 
     @abstractmethod
     def named(self, name: str) -> ScopeMemory:
@@ -254,12 +257,10 @@ class MemoryBackend(ABC):
         """The directory of all of it."""
         raise AttributeError(f"{self!r} is no directory")
 
-    @abstractmethod
     def index(
         self,
         scope: tuple[str, ...],
         sessions: SessionManager,
-        log: Log,
         redaction: Redaction | None,
         weights: Weights,
     ) -> SearchIndex:
@@ -268,10 +269,20 @@ class MemoryBackend(ABC):
         Args:
             scope: Whose.
             sessions: The sessions.
-            log: The log; of another back end, where that keeps no index itself.
             redaction: What must not be in it; None: everything may.
             weights: What counts how much.
         """
+        tables, bound = self.search_places(scope, sessions)
+        log = self.of(scope)
+        return SearchIndex(
+            tables, bound, scope, sessions, log, redaction=redaction, weights=weights
+        )
+
+    @abstractmethod
+    def search_places(
+        self, scope: tuple[str, ...], sessions: SessionManager
+    ) -> tuple[SearchTables, SessionScopes]:
+        """What the search index of a scope is kept in, and what tells which sessions it has."""
 
     @abstractmethod
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:

@@ -24,8 +24,6 @@ from langchain_nanomem.postgres_errors import ConnectionLostError
 from langchain_nanomem.postgres_memory_tables import SCOPES, MemoryTables, entries_in
 from langchain_nanomem.postgres_samples import holding
 from langchain_nanomem.postgres_search_rows import SearchStatements
-from langchain_nanomem.scope_names import scope_name
-from langchain_nanomem.search_index import SearchIndex
 from langchain_nanomem.search_places import LOG
 from langchain_nanomem.search_scopes import SessionScopes
 
@@ -38,9 +36,8 @@ if TYPE_CHECKING:
     from langchain_nanomem.memory_backend import Noting
     from langchain_nanomem.postgres_database import Answers, Query
     from langchain_nanomem.postgres_journal import PostgresJournal
-    from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_sources import Log, LogStates
-    from langchain_nanomem.search_weights import Weights
+    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_tables import SearchTables
 
 T = TypeVar("T")
 Decision = tuple["Sequence[Query]", T]
@@ -296,10 +293,6 @@ class PostgresMemory(MemoryBackend):
         return self._journal
 
     @override
-    def of(self, scope: tuple[str, ...]) -> ScopeRows:
-        return self.named(scope_name(scope))
-
-    @override
     def named(self, name: str) -> ScopeRows:
         return ScopeRows(self._journal, name)
 
@@ -312,18 +305,10 @@ class PostgresMemory(MemoryBackend):
         yield from (self.named(name) for (name,) in rows)
 
     @override
-    def index(
-        self,
-        scope: tuple[str, ...],
-        sessions: SessionManager,
-        log: Log,
-        redaction: Redaction | None,
-        weights: Weights,
-    ) -> SearchIndex:
-        tables, bound = self._journal.search_tables(scope), SessionScopes(None, sessions)
-        return SearchIndex(
-            tables, bound, scope, sessions, log, redaction=redaction, weights=weights
-        )
+    def search_places(
+        self, scope: tuple[str, ...], sessions: SessionManager
+    ) -> tuple[SearchTables, SessionScopes]:
+        return self._journal.search_tables(scope), SessionScopes(None, sessions)
 
     @override
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:

@@ -17,9 +17,8 @@ from langchain_nanomem.history_files import HistoryFiles
 from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 from langchain_nanomem.memory_file import MemoryFile
 from langchain_nanomem.memory_versions import version_of
-from langchain_nanomem.scope_names import scope_name, scope_names
+from langchain_nanomem.scope_names import scope_names
 from langchain_nanomem.search_file_tables import FileTables
-from langchain_nanomem.search_index import SearchIndex
 from langchain_nanomem.search_places import forget_log, search_path, sessions_path
 from langchain_nanomem.search_scopes import SessionScopes
 
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_backend import Noting
     from langchain_nanomem.memory_versions import ArchivedVersion, MemoryVersion
-    from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_sources import Log, LogStates
-    from langchain_nanomem.search_weights import Weights
+    from langchain_nanomem.search_sources import LogStates
 
 _OWN_FILES = (
     *("MEMORY.md", "HISTORY.md", "HISTORY-[0-9]*.md", ".MEMORY.md.*", ".HISTORY*"),
@@ -223,10 +220,6 @@ class DirectoryMemory(MemoryBackend):
         return FileJournal(self._workspace)
 
     @override
-    def of(self, scope: tuple[str, ...]) -> ScopeFiles:
-        return self.named(scope_name(scope))
-
-    @override
     def named(self, name: str) -> ScopeFiles:
         return ScopeFiles(self._workspace, name)
 
@@ -236,19 +229,11 @@ class DirectoryMemory(MemoryBackend):
             yield self.named(name)
 
     @override
-    def index(
-        self,
-        scope: tuple[str, ...],
-        sessions: SessionManager,
-        log: Log,
-        redaction: Redaction | None,
-        weights: Weights,
-    ) -> SearchIndex:
+    def search_places(
+        self, scope: tuple[str, ...], sessions: SessionManager
+    ) -> tuple[FileTables, SessionScopes]:
         tables = FileTables(search_path(self._workspace, scope))
-        bound = SessionScopes(sessions_path(self._workspace), sessions)
-        return SearchIndex(
-            tables, bound, scope, sessions, log, redaction=redaction, weights=weights
-        )
+        return tables, SessionScopes(sessions_path(self._workspace), sessions)
 
     @override
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:

@@ -29,11 +29,10 @@ from langchain_nanomem.memory_versions import (
     change_stem,
     version_of,
 )
-from langchain_nanomem.scope_files import DirectoryMemory
-from langchain_nanomem.scope_names import scope_name
 from langchain_nanomem.search_places import forget_log
 from langchain_nanomem.store_facts import StoreFacts
 from langchain_nanomem.store_items import StoreItems, asked, lock_of
+from langchain_nanomem.workspaces import memory_backend
 
 if TYPE_CHECKING:
     import os
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Journal
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.memory_backend import Noting
-    from langchain_nanomem.redaction import Redaction
-    from langchain_nanomem.search_index import SearchIndex
-    from langchain_nanomem.search_sources import Log, LogStates
-    from langchain_nanomem.search_weights import Weights
+    from langchain_nanomem.search_scopes import SessionScopes
+    from langchain_nanomem.search_sources import LogStates
+    from langchain_nanomem.search_tables import SearchTables
     from langchain_nanomem.store_facts import Archived, Facts
 
 _STATE = "log"
@@ -260,7 +258,8 @@ class BaseStoreBackend(MemoryBackend):
 
     Args:
         store: The store. Where it needs a ``setup``, that was done.
-        beside: Where the sessions are: a directory, or the `MemoryBackend` that it has otherwise.
+        beside: Where the sessions are: a directory, a `FileJournal` or `PostgresJournal`, or the
+            `MemoryBackend` that it has otherwise.
         namespace: Where the items are. Each scope has one label below it.
 
     Raises:
@@ -270,7 +269,7 @@ class BaseStoreBackend(MemoryBackend):
     def __init__(
         self,
         store: BaseStore,
-        beside: str | os.PathLike[str] | MemoryBackend,
+        beside: str | os.PathLike[str] | Journal | MemoryBackend,
         *,
         namespace: tuple[str, ...] = ("nanomem",),
     ) -> None:
@@ -280,9 +279,7 @@ class BaseStoreBackend(MemoryBackend):
             )
         validate_op_namespace(GetOp(namespace, ""))
         self._store, self._namespace = store, tuple(namespace)
-        self._beside = (
-            beside if isinstance(beside, MemoryBackend) else DirectoryMemory(Path(beside))
-        )
+        self._beside = memory_backend(beside)
 
     def __repr__(self) -> str:
         return f"BaseStoreBackend({type(self._store).__name__}, {self._beside!r})"
@@ -298,10 +295,6 @@ class BaseStoreBackend(MemoryBackend):
         return self._beside.workspace
 
     @override
-    def of(self, scope: tuple[str, ...]) -> ScopeItems:
-        return self.named(scope_name(scope))
-
-    @override
     def all(self) -> Iterator[ScopeItems]:
         depth = len(self._namespace)
         own = (one for one in self._spaces() if one[:depth] == self._namespace and one[depth:])
@@ -310,15 +303,10 @@ class BaseStoreBackend(MemoryBackend):
         yield from (self.named(name) for name in sorted(names - {""}))
 
     @override
-    def index(
-        self,
-        scope: tuple[str, ...],
-        sessions: SessionManager,
-        log: Log,
-        redaction: Redaction | None,
-        weights: Weights,
-    ) -> SearchIndex:
-        return self._beside.index(scope, sessions, log, redaction, weights)
+    def search_places(
+        self, scope: tuple[str, ...], sessions: SessionManager
+    ) -> tuple[SearchTables, SessionScopes]:
+        return self._beside.search_places(scope, sessions)
 
     @override
     def holding(self, samples: Collection[bytes], noting: Noting) -> list[str]:
