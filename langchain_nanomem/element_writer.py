@@ -80,7 +80,8 @@ class ElementWriter:
             self._working.name(name, number)
         self._working.runs |= self._runs
         self._working.claim(self._unnamed, self._claimed)
-        self._working.early = (self._working.early | self._early) - self._claimed
+        self._working.early |= self._early
+        self._working.early -= self._claimed
 
     def encode_channel(self, namespace: str, channel: str, value: Any) -> Encoded:
         """The value that a channel has from now on, encoded.
@@ -254,9 +255,9 @@ class ElementWriter:
         if not self._in_turn:
             if number >= self._records.next_number:
                 self._early.add(number)
-        elif number in self._working.early - self._claimed and message.id is not None:
-            return self._named_now(number, message.id)
-        return number
+            return number
+        is_early = number in self._working.early and number not in self._claimed
+        return number if message.id is None or not is_early else self._named_now(number, message.id)
 
     def _of_clean(self, value: Any, image: Image, line: bool) -> int:  # noqa: FBT001 - passed through
         """The number of an element as it may be written: what is in the file is so, too."""
@@ -303,7 +304,7 @@ class ElementWriter:
             return None
         return self._named_now(number, message_id)
 
-    def _named_now(self, number: int, message_id: str | None) -> int:
+    def _named_now(self, number: int, message_id: str) -> int:
         self._claimed.add(number)
         return self._add({"_type": "message", "of": number, "id": message_id})
 

@@ -189,8 +189,9 @@ class Hold:
 
     def _note_written(self, written: Written) -> None:
         journal, end = journal_of(written.end), written.end
-        deleted_at = self._latest.deleted_at if self._latest else None
-        self._latest = self._latest and State(journal, end.offset, append_of(end), deleted_at)
+        self._latest = self._latest and self._latest._replace(
+            journal=journal, size=end.offset, append_id=append_of(end)
+        )
         self.recent.note(journal, pieces_of(written.start.offset, written.lines))
 
     def _append(
