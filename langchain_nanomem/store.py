@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from langgraph.config import get_config
@@ -38,10 +39,13 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.store.base import Op, Result
 
+    from langchain_nanomem.history_log import HistoryEntry
     from langchain_nanomem.manager import SessionManager
     from langchain_nanomem.scopes import Scope
     from langchain_nanomem.store_spaces import Space
     from langchain_nanomem.tokens import TokenCounter
+
+    Ranking = Callable[[str], dict[str, float]]
 
 
 class NanomemStore(BaseStore):
@@ -152,7 +156,7 @@ class NanomemStore(BaseStore):
 
     def _got(self, op: GetOp) -> Item | None:
         space = self._spaces.find(op.namespace)
-        kept = None if space is None else self._kept(space).get(op.key)
+        kept = None if space is None else self._read(space)[0].get(op.key)
         if kept is None:
             return None
         return Item(
@@ -164,11 +168,10 @@ class NanomemStore(BaseStore):
         )
 
     def _found(self, op: SearchOp) -> list[SearchItem]:
-        space = self._spaces.must_find(op.namespace_prefix)
-        kept = self._kept(space)
+        kept, ranked = self._read(self._spaces.must_find(op.namespace_prefix))
         scores: dict[str, float | None] = dict.fromkeys(kept)
         if op.query and op.query.strip():
-            scores = {**self._ranked(space, op.query)}
+            scores = {**ranked(op.query)}
         keys = [one for one in scores if one in kept and is_asked(kept[one].value, op.filter)]
         return [
             SearchItem(
@@ -177,21 +180,23 @@ class NanomemStore(BaseStore):
             for key in keys[op.offset : op.offset + op.limit]
         ]
 
-    def _kept(self, space: Space) -> dict[str, Kept]:
+    def _read(self, space: Space) -> tuple[dict[str, Kept], Ranking]:
+        """The items of a space, and what ranks them for a query."""
         memory = self._memory_of(space.scope)
         if space.kind == "facts":
             items = fact_items(memory.read_long_term())
-            return {key: fact_kept(item, self._field) for key, item in items.items()}
-        return {
-            entry_key(entry): entry_kept(entry, memory.withheld(entry.text), self._field)
-            for entry in reversed(memory.history_entries())
-        }
-
-    def _ranked(self, space: Space, query: str) -> dict[str, float]:
-        memory = self._memory_of(space.scope)
-        if space.kind == "facts":
-            return ranked_facts(fact_items(memory.read_long_term()), query)
+            facts = {key: fact_kept(item, self._field) for key, item in items.items()}
+            return facts, partial(ranked_facts, items)
         entries = memory.history_entries()
+        logged = {
+            entry_key(entry): entry_kept(entry, memory.withheld(entry.text), self._field)
+            for entry in reversed(entries)
+        }
+        return logged, partial(self._ranked_entries, memory, entries)
+
+    def _ranked_entries(
+        self, memory: MemoryStore, entries: list[HistoryEntry], query: str
+    ) -> dict[str, float]:
         keys = {(entry.at, entry.source, memory.withheld(entry.text)): entry for entry in entries}
         hits = memory.over(self._sessions).search_history(
             query, limit=len(entries), kinds=["logged"]
