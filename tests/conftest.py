@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import checkpoint_graph
 import pytest
 from checkpoint_forker import Forker
+from cut_off import Way
 from databases import Databases, directory, server_in
 from hypothesis import settings
 from scripted import LONG, ScriptedChatModel, consolidate_in, consolidator_of, save_memory
@@ -78,6 +79,21 @@ def elsewhere(workspace, request, tmp_path_factory) -> Callable[[], Path | Journ
 def open_memory(workspace) -> Callable[..., Nanomem]:
     """Opens the memory of the workspace, or of another one, as several workers would."""
     return lambda place=workspace, **options: Nanomem(place, **options)
+
+
+@pytest.fixture
+def schema(databases: Databases) -> Iterator[str]:
+    """The name of a schema that is not there yet, and goes when the test ends."""
+    yield databases.schema()
+    databases.drop()
+
+
+@pytest.fixture
+def way(databases: Databases) -> Iterator[Way]:
+    """A way to the server that can be broken."""
+    way = Way(databases.url)
+    yield way
+    way.close()
 
 
 @pytest.fixture(scope="session")

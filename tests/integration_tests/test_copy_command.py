@@ -31,12 +31,6 @@ def source(tmp_path):
     return tmp_path / "my files"
 
 
-@pytest.fixture
-def schema(databases):
-    yield databases.schema()
-    databases.drop()
-
-
 def run(*arguments):
     """What a command does, on lines as long as they are."""
     return nanomem(*arguments, COLUMNS="200")

@@ -18,6 +18,7 @@ import pytest
 from checkpoint_graph import at, made
 from cut_off import Way
 from databases import directory, server_in
+from journal_records import contents, said
 from langchain_core.messages import AIMessage, HumanMessage
 from postgres_faults import kill_server
 from psycopg.conninfo import conninfo_to_dict
@@ -32,28 +33,6 @@ KEY = "telegram:42"
 WRITING = (b".append(", b"\0COMMIT\0")
 """What a program says last before something is written."""
 HEAD = {"_type": "metadata", "key": KEY}
-
-
-def said(*texts):
-    return [{"role": "user", "content": text} for text in texts]
-
-
-def contents(records):
-    return [record["content"] for record in records if "content" in record]
-
-
-@pytest.fixture
-def schema(databases):
-    yield databases.schema()
-    databases.drop()
-
-
-@pytest.fixture
-def way(databases):
-    """A way to the server that can be broken."""
-    way = Way(databases.url)
-    yield way
-    way.close()
 
 
 @pytest.fixture

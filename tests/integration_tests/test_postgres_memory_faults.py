@@ -16,20 +16,6 @@ SECRET = "s3cret"
 
 
 @pytest.fixture
-def schema(databases):
-    yield databases.schema()
-    databases.drop()
-
-
-@pytest.fixture
-def way(databases):
-    """A way to the server that can be broken."""
-    way = Way(databases.url)
-    yield way
-    way.close()
-
-
-@pytest.fixture
 def store(way, schema):
     with PostgresJournal(way.url, schema=schema, timeout_seconds=20) as journal:
         store = MemoryStore(journal)

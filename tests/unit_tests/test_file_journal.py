@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from journal_records import contents, said
 
 from langchain_nanomem import file_journal
 from langchain_nanomem.errors import CorruptRecordError
@@ -29,14 +30,6 @@ HEAD = {"_type": "metadata", "key": KEY}
 @pytest.fixture
 def journal(tmp_path: Path) -> FileJournal:
     return FileJournal(tmp_path)
-
-
-def said(*texts: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": text} for text in texts]
-
-
-def contents(records: list[dict[str, Any]]) -> list[str]:
-    return [record["content"] for record in records if "content" in record]
 
 
 def is_root() -> bool:

@@ -10,6 +10,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from journal_records import contents, said
 from psycopg_pool import ConnectionPool
 
 from langchain_nanomem.errors import CorruptRecordError, DatabaseError, UnsupportedFormatError
@@ -19,20 +20,6 @@ from langchain_nanomem.postgres_journal import PostgresJournal
 
 KEY = "telegram:42"
 HEAD = {"_type": "metadata", "key": KEY}
-
-
-def said(*texts):
-    return [{"role": "user", "content": text} for text in texts]
-
-
-def contents(records):
-    return [record["content"] for record in records if "content" in record]
-
-
-@pytest.fixture
-def schema(databases):
-    yield databases.schema()
-    databases.drop()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from checkpoint_graph import at, made
+from journal_records import contents, said
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, MessagesState, StateGraph
@@ -20,20 +21,6 @@ from langchain_nanomem.postgres_tables import Piece
 
 KEY = "t"
 HEAD = {"_type": "metadata", "key": KEY}
-
-
-def said(*texts):
-    return [{"role": "user", "content": text} for text in texts]
-
-
-def contents(records):
-    return [record["content"] for record in records if "content" in record]
-
-
-@pytest.fixture
-def schema(databases):
-    yield databases.schema()
-    databases.drop()
 
 
 @pytest.fixture
