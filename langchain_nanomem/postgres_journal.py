@@ -218,9 +218,7 @@ class PostgresJournal(Journal):
 
     @override
     def info(self, key: str) -> JournalInfo | None:
-        query = self._tables.info(key)
-        hold = self._hold(key)
-        rows = hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
+        rows = self._rows(key, self._tables.info(key))
         return self._told(rows[0]) if rows else None
 
     def _told(self, row: tuple[Any, ...]) -> JournalInfo:
@@ -271,9 +269,7 @@ class PostgresJournal(Journal):
 
     @override
     def index(self, key: str) -> bytes | None:
-        query = self._tables.index(key)
-        hold = self._hold(key)
-        rows = hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
+        rows = self._rows(key, self._tables.index(key))
         try:
             return zlib.decompress(rows[0][0]) if rows else None
         except zlib.error:
@@ -286,6 +282,11 @@ class PostgresJournal(Journal):
             self._hold(key).write(*self._tables.keep_index(key, packed))
         except DatabaseError as error:
             logger.debug("%s: the index of %r is not kept (%s)", self, key, error)
+
+    def _rows(self, key: str, query: Query) -> Rows:
+        """What a query gives, under the lock of a key where this thread has it."""
+        hold = self._hold(key)
+        return hold.ask(query)[1][0] if hold.is_mine else self._ask(query)[0]
 
     def _ask(self, *queries: Query) -> Answers:
         self.prepare()
