@@ -4,7 +4,7 @@
 
 Six months-long dialogues, and the log of an agent with many tools, at windows of 4,000 and 8,000
 tokens, through: everything, `trim_messages`, LangChain's `SummarizationMiddleware`, langmem,
-deepagents, and ours. With ``--settings`` each over five settings, for the figure. With
+deepagents, and ours. With ``--settings`` each over several settings, for the figure. With
 ``--check`` each target is printed with its figure. Peers need ``pip install langmem deepagents``;
 without them they are left out, and that is said.
 
@@ -39,11 +39,12 @@ def main() -> None:
     """Run what was asked for, and print or write it."""
     options = _options()
     if options.report:
-        lines = (options.report / "prompt-cost.json").read_text(encoding="utf-8")
-        runs = [Measured(**one) for one in json.loads(lines)]
+        runs = _kept(options.report, set())
     else:
         with ProcessPoolExecutor(options.processes, initializer=_quiet) as pool:
             runs = list(pool.map(_run, _jobs(options)))
+        if options.approaches and options.results:
+            runs = _kept(options.results, {run.approach for run in runs}) + runs
     found = totals(runs)
     print(tables(found))
     if options.check:
@@ -60,12 +61,21 @@ def main() -> None:
         draw(found, directory / "prompt-cost.png")
 
 
+def _kept(directory: Path, new: set[str]) -> list[Measured]:
+    """What was written there of other approaches."""
+    path = directory / "prompt-cost.json"
+    there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [Measured(**one) for one in there if one["approach"] not in new]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--windows", type=int, nargs="+", default=[4_000, 8_000])
-    parser.add_argument("--approaches", nargs="+", help="parts of their names")
+    parser.add_argument(
+        "--approaches", nargs="+", help="parts of their names; others stay as they are"
+    )
     parser.add_argument("--talks", type=int, help="so many dialogues only")
-    parser.add_argument("--settings", action="store_true", help="five settings each")
+    parser.add_argument("--settings", action="store_true", help="several settings each")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--check", action="store_true", help="print the targets")
     parser.add_argument("--results", type=Path, help="write tables and figure there")

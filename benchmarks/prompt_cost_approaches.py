@@ -272,7 +272,8 @@ def _ours_cheap_in_place(parts: Parts) -> Any:
 
 _SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)
 _RATIOS = (0.35, 0.45, 0.5, 0.65, 0.8)
-_MEANS = (0.0, 0.45, 0.55, 0.65, 0.75)
+_MEANS = (0.0, 0.45, 0.5, 0.55, 0.58, 0.6, 0.62, 0.65, 0.68, 0.7, 0.72, 0.75)
+"""So many that the line through them, which bends, is that at each peer's words."""
 _WHOLE = (0.4, 0.55, 0.7, 0.85, 1.0)
 _LANGMEM, _DEEP = ("langmem",), ("deepagents",)
 APPROACHES = [

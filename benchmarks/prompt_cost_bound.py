@@ -3,10 +3,11 @@
     NANOMEM_LOCOMO=locomo.json python benchmarks/prompt_cost_bound.py RESULTS
 
 A conversation's real sizes through every pair of "begin at" and "keep" (1,100 of them), with
-nothing in a prompt but the fixed part, the memory and the window; each summary takes one call,
-which is asked with nothing but what it has to read. The cheapest pair with at least a peer's
-words is the bound at that peer. It is given twice: bare; and with what a log and a search cost,
-which are an entry for each summary, and the tool's schema and the memory's fence in each prompt.
+nothing in a prompt but the fixed part, the memory and the window; each summary takes one call. The
+cheapest pair with at least a peer's words is the bound at that peer. It is given twice: bare, where
+a summary is asked for with nothing but what it has to read, and a window may begin with an answer;
+and with what a log and a search cost, which are the question that asks for both, an entry for each
+summary, the tool's schema and the memory's fence in each prompt, and whole turns in the window.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from prompt_cost_models import COUNTER, ENTRY_TOKENS
 from prompt_cost_report import CHEAP, CHEAP_REUSED, OUTPUT_PRICES, cost_at, peers, totals
 from prompt_cost_run import Measured, priced
 
-from langchain_nanomem import MemoryStore, SessionManager, create_search_memory_tool
+from langchain_nanomem import MemoryStore, SessionManager, create_search_memory_tool, in_place
+from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS
 from langchain_nanomem.memory import fence_memory
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ HEAD = (
     "Written by `benchmarks/prompt_cost_bound.py`, as a share of what each peer costs that shows "
     "everything, at its words, with output at 1 and at 5. **ours**: the cost-aware policy. "
     "**with log and search**: the cheapest of 1,100 policies whose prompts have the tool and the "
-    "fence, and whose summaries write an entry. **bare**: the cheapest of those with neither. "
+    "fence, whose windows are of whole turns, and whose summaries are asked for an entry and a "
+    "memory in our words. **bare**: the cheapest of those with none of these. "
     "Where the bound is over 0.9, no policy reaches 0.9 of that peer at those words.\n"
 )
 _COLUMNS = (
@@ -89,6 +92,10 @@ class Policy(NamedTuple):
     entry: int
     is_reusing: bool
     """The summary is asked behind the agent's prompt, which is cached."""
+    asked: int = 0
+    """The question of a summary."""
+    goes: int = 1
+    """How many messages go at a time: two are a turn."""
 
     def run(self, exchanges: Sequence[tuple[Size, Size]]) -> Paid:
         """Go through one dialogue."""
@@ -100,9 +107,9 @@ class Policy(NamedTuple):
             fresh += question.prompt_tokens
             if self.fixed + memory + held > self.begin:
                 before = held
-                while len(live) > 1 and self.fixed + self.memory + held > self.keep:
-                    gone = live.popleft()
-                    held, words = held - gone.prompt_tokens, words - gone.words
+                while len(live) > self.goes and self.fixed + self.memory + held > self.keep:
+                    for gone in [live.popleft() for _ in range(self.goes)]:
+                        held, words = held - gone.prompt_tokens, words - gone.words
                 self._pay_summary(paid, memory, before, before - held)
                 memory, fresh = self.memory, self.memory + held
             paid.uncached += fresh
@@ -115,6 +122,7 @@ class Policy(NamedTuple):
 
     def _pay_summary(self, paid: Paid, memory: int, held: int, gone: int) -> None:
         paid.written += self.memory + self.entry
+        paid.uncached += self.asked
         if self.is_reusing:
             paid.cached += self.fixed + memory + held
         else:
@@ -126,12 +134,19 @@ def policies(setting: Setting, *, with_log: bool, is_reusing: bool) -> Iterator[
     budget = setting.budget_tokens
     memory = budget // MEMORY_SHARE
     fixed = COUNTER([SystemMessage(SYSTEM)]) + (_search_tokens() if with_log else 0)
-    entry = ENTRY_TOKENS if with_log else 0
+    entry, goes = (ENTRY_TOKENS, 2) if with_log else (0, 1)
+    asked = _question_tokens(is_reusing=is_reusing) if with_log else 0
     for begin in (budget * step // _STEPS for step in range(_LOWEST, _STEPS + 1)):
         for step in range(1, _STEPS):
             keep = fixed + memory + (begin - fixed - memory) * step // _STEPS
             if keep < begin:
-                yield Policy(begin, keep, memory, fixed, entry, is_reusing)
+                yield Policy(begin, keep, memory, fixed, entry, is_reusing, asked, goes)
+
+
+def _question_tokens(*, is_reusing: bool) -> int:
+    """What asks for an entry and a memory, without the conversation and its dates."""
+    behind = in_place._INTRODUCTION + in_place._QUESTION  # noqa: SLF001 - as the agent's model gets it
+    return COUNTER.count_text(behind if is_reusing else DEFAULT_INSTRUCTIONS)
 
 
 def _search_tokens() -> int:

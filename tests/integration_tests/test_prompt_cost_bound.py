@@ -30,6 +30,16 @@ def test_each_token_is_paid_once_and_what_stays_again_behind_a_new_memory(is_reu
     assert paid.cost(5) == paid.uncached + 0.1 * paid.cached + 5 * 17
 
 
+def test_whole_turns_go_and_the_question_of_a_summary_is_paid():
+    """By hand: whole turns take more away, and what asks for a summary is read once, uncached."""
+    policy = Policy(begin=190, keep=100, memory=10, fixed=30, entry=7, is_reusing=True)
+    single, whole = policy.run(EXCHANGES), policy._replace(goes=2, asked=11).run(EXCHANGES)
+    assert single.words - whole.words == 0
+    assert whole.uncached == single.uncached + 11
+    kept_half = policy._replace(keep=120)
+    assert kept_half.run(EXCHANGES).words - kept_half._replace(goes=2).run(EXCHANGES).words == 55
+
+
 def test_a_log_and_a_search_cost_more_than_none():
     """With the tool in each prompt and an entry for each summary, no policy gets cheaper."""
     text = "the river runs past the old mill and nobody minds it at all, year after year. " * 4
