@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,11 +53,35 @@ def _status(url: str, schema: str | None) -> None:
         size = sum(info.size_bytes for info in infos)
         typer.echo(
             f"{journal.place}: version {journal.version()}, which is the newest; "
-            f"{len(infos)} sessions, {size:,} bytes."
+            f"{len(infos)} sessions, {size:,} bytes"
+            f"{'; isolated by scope' if journal.is_isolated() else ''}."
         )
+
+
+@database.command("isolate")
+def isolate(
+    url: _Url,
+    *,
+    schema: Schema = None,
+    off: Annotated[bool, typer.Option("--off", help="Turn it off again.")] = False,
+) -> None:
+    """Have the database keep the scopes apart, with row-level security.
+
+    Programs then need isolation="scope"; stop those without it before. It takes the owner of the
+    tables.
+    """
+    run(lambda: _isolate(url, schema, is_on=not off))
+
+
+def _isolate(url: str, schema: str | None, *, is_on: bool) -> None:
+    with _database(url, schema) as journal:
+        journal.isolate(is_on=is_on)
+        state = "isolated by scope" if is_on else "not isolated"
+        typer.echo(f"{journal.place}: the tables are {state}.")
 
 
 def _database(url: str, schema: str | None) -> PostgresJournal:
     from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415 - an extra
 
-    return PostgresJournal(url) if schema is None else PostgresJournal(url, schema=schema)
+    options: dict[str, Any] = {} if schema is None else {"schema": schema}
+    return PostgresJournal(url, isolation="all", **options)

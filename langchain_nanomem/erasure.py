@@ -117,13 +117,14 @@ def erase_scope(places: Sequence[SessionManager], store: MemoryStore, whose: str
     samples = _samples_of(found, done)
     samples.add_memory(store)
     logs = _Logs(_telling_of(found[0].keys, samples.entry_ids), done.unreadable)
-    own = store.backend.of(())  # where they logged before they were anybody's
+    is_alone = store.backend.journal.scope is not None
+    before = [] if is_alone else [store.backend.of(())]  # where they logged as anybody's
     done = replace(done, rows=store.backend.of(store.scope).rows())
     with contextlib.ExitStack() as steps:  # from the last one on, whatever one of them raises
         for one in found:
             steps.callback(one.forget)
         steps.callback(lambda: done.files.extend(store.erase()))
-        steps.callback(logs.clean, [own])
+        steps.callback(logs.clean, before)
         for one in found:
             steps.callback(one.delete)
     done.notes.extend(_notes_on_facts(logs.cleaned))

@@ -180,6 +180,8 @@ class Journal(ABC):
 
     archive: Archive | None = None
     """Where journals are put away; None where that can't be."""
+    scope: tuple[str, ...] | None = None
+    """Whose sessions alone are in it; None where they may be anyone's."""
 
     def is_there(self) -> bool:
         """Whether there is a place with journals, or for some. Makes nothing.

@@ -313,6 +313,8 @@ class SessionManager:
         if not records.exists and new[0].get("_type") != "metadata":
             heads = [record for record in new if record.get("_type") == "metadata"]
             new = [*(heads or [metadata_record(records, utc_now())]), *new]
+        if not records.exists and self.journal.scope is not None:
+            new = [{"scope": list(self.journal.scope), **new[0]}, *new[1:]]
         with _forgotten_on_failure(records):
             self.journal.append(records.key, new, expected_end=records.end, durable=durable)
         try:

@@ -23,11 +23,12 @@ from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
+from langchain_nanomem.scopes import only
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 from langchain_nanomem.store import NanomemStore
 from langchain_nanomem.store_memory import BaseStoreBackend
 from langchain_nanomem.tools import create_search_memory_tool
-from langchain_nanomem.workspaces import open_workspace
+from langchain_nanomem.workspaces import beside, open_workspace
 from langchain_nanomem.writing_tools import create_forget_tool, create_remember_tool
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from langchain_nanomem.journal import Journal
     from langchain_nanomem.middleware import NanomemMiddleware
     from langchain_nanomem.postgres_database import Pool
+    from langchain_nanomem.postgres_isolation import Isolation
     from langchain_nanomem.redaction import Redaction
     from langchain_nanomem.scopes import Scope, ScopeRule
 
@@ -72,6 +74,9 @@ class Nanomem:
         embedder: Ranks by meaning too what is searched: see `MemoryStore`.
         embedder_weight: What that counts beside the ranking by words.
         schema: The schema of the database that the tables are in; "nanomem" by default.
+        isolation: "scope": the database itself keeps the scopes apart, and this object has the
+            sessions and the memory of the workspace's own; `isolated` gives those of another.
+            "all": of any, for maintenance. See `PostgresJournal`.
         base_store: A LangGraph store that the memory is kept in, in place of the workspace; the
             sessions stay there. See `BaseStoreBackend` for what that holds.
         options: More of `MemoryConsolidator`.
@@ -98,11 +103,14 @@ class Nanomem:
         embedder: Embeddings | None = None,
         embedder_weight: float = DEFAULT_WEIGHT,
         schema: str | None = None,
+        isolation: Isolation = None,
         base_store: BaseStore | None = None,
         **options: Any,
     ) -> None:
-        self._workspace = open_workspace(workspace, schema)
+        self._workspace = open_workspace(workspace, schema, isolation)
         if base_store is not None:
+            if self._workspace.journal.scope is not None:
+                raise ValueError("isolation is for a memory in the database, not in base_store")
             memory = BaseStoreBackend(base_store, self._workspace.memory)
             self._workspace = self._workspace._replace(memory=memory)
         self._has_scope_rule = scope is not None
@@ -112,13 +120,14 @@ class Nanomem:
         self.sessions = SessionManager(self._workspace.journal, redaction=redaction)
         self._remembered = self.sessions
         self._private: WeakValueDictionary[int, SessionManager] = WeakValueDictionary()
-        self.consolidator = MemoryConsolidator(
-            self.sessions,
-            self.memory_for,
-            model,
-            scope=scope,
-            context_window_tokens=context_window_tokens,
+        self._scope_rule = scope
+        self._consolidating: Any = {
+            "model": model,
+            "context_window_tokens": context_window_tokens,
             **options,
+        }
+        self.consolidator = MemoryConsolidator(
+            self.sessions, self.memory_for, scope=scope, **self._consolidating
         )
 
     def __repr__(self) -> str:
@@ -161,6 +170,35 @@ class Nanomem:
         )
         self._private[id(other.sessions)] = other.sessions
         other.consolidator = self.consolidator.for_sessions(other.sessions)
+        return other
+
+    def isolated(self, scope: Scope) -> Nanomem:
+        """The same for one scope alone, over the same connections; needs ``isolation="scope"``.
+
+        Its sessions, checkpointer, memory, search and tools see and write what belongs to that
+        scope and nothing else: the database refuses the rest, whatever is asked. What a run's
+        config says of its user has to agree. Make one for whoever is served, and keep it as long.
+
+        Raises:
+            ValueError: This is not isolated, or the scope is none.
+        """
+        journal: Any = self._workspace.journal
+        if not hasattr(journal, "isolated"):
+            raise ValueError(f"a database keeps scopes apart, and {journal!r} is none")
+        other = copy.copy(self)
+        other.__dict__.pop("checkpointer", None)
+        other._workspace = beside(journal.isolated(scope))  # noqa: SLF001 - it is one of us
+        other._remembered = other.sessions = SessionManager(  # noqa: SLF001
+            other._workspace.journal,  # noqa: SLF001
+            redaction=self.sessions.redaction,
+        )
+        other._private = WeakValueDictionary()  # noqa: SLF001
+        other.consolidator = MemoryConsolidator(
+            other.sessions,
+            other.memory_for,
+            scope=only(tuple(scope), self._scope_rule),
+            **self._consolidating,
+        )
         return other
 
     def erase(
@@ -242,8 +280,8 @@ class Nanomem:
 
     @property
     def memory(self) -> MemoryStore:
-        """The memory of the workspace's own scope."""
-        return self.memory_for(())
+        """The memory of the workspace's own scope; of the one scope where it has only that."""
+        return self.memory_for(self._workspace.journal.scope or ())
 
     def memory_for(self, scope: Scope) -> MemoryStore:
         """The memory of a scope, such as ``("user", "42")``."""

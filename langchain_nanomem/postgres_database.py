@@ -7,6 +7,7 @@ out another one for each.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import threading
@@ -26,9 +27,12 @@ except ImportError as error:
 from langchain_nanomem.connection_urls import URL_SCHEMES, forms_of, secrets_in
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.postgres_errors import ConnectionLostError, explained
+from langchain_nanomem.postgres_isolation import Isolation, check_isolation, setting_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
+
 
 Pool = ConnectionPool[Any]
 Rows = list[tuple[Any, ...]]
@@ -56,6 +60,8 @@ class Database:
         max_connections: How many connections are open at most, if `source` is no pool.
         timeout_seconds: How long to wait for a connection, for a lock, and for the end of a
             statement.
+        isolation: What may be seen of tables that are isolated: "scope", the rows of the
+            workspace's own scope alone, until `of_scope`; "all"; None: none of them.
 
     Raises:
         ValueError: The URL can't be read, or an option is out of its range.
@@ -63,10 +69,20 @@ class Database:
 
     place: str
     """Where it is, for people; no password."""
+    isolation: Isolation
+    """What may be seen of tables that are isolated."""
+    scope: tuple[str, ...] | None
+    """Whose rows alone may be seen; None where nothing says so."""
 
     def __init__(
-        self, source: str | Pool, *, max_connections: int = 10, timeout_seconds: float = 30.0
+        self,
+        source: str | Pool,
+        *,
+        max_connections: int = 10,
+        timeout_seconds: float = 30.0,
+        isolation: Isolation = None,
     ) -> None:
+        check_isolation(isolation)
         if type(max_connections) is not int or max_connections < 1:
             raise ValueError(f"max_connections must be 1 or more, not {max_connections!r}")
         if not 0 < timeout_seconds < math.inf:
@@ -88,15 +104,39 @@ class Database:
         self.lock_limit = str(math.ceil(timeout_seconds * 1000))
         """How long a lock is waited for, in ms, as a setting."""
         self._limits = tuple(str(math.ceil(one * 1000)) for one in limits)
+        self.isolation = isolation
+        self._lender = self
+        self._take_on(() if isolation == "scope" else None)
+
+    def of_scope(self, scope: tuple[str, ...]) -> Self:
+        """The same over the same connections, for the rows of this scope alone."""
+        other = copy.copy(self)
+        other._of_thread = threading.local()  # noqa: SLF001 - it is one of us
+        other.isolation = "scope"
+        other._take_on(scope)  # noqa: SLF001
+        return other
+
+    def _take_on(self, scope: tuple[str, ...] | None) -> None:
+        self.scope = scope
+        setting = setting_of(self.isolation, scope or ())
+        self._naming = b"" if setting is None else _NAMING
+        self._named = () if setting is None else (setting,)
 
     def settings(self, connection: psycopg.Connection[Any]) -> Query:
         """What is set in each transaction, for as long as it lasts."""
         if connection.info.server_version < _HAS_TRANSACTION_TIMEOUT:
-            return _SETTINGS, self._limits[:2]
-        return _SETTINGS + _SETTING_MORE, self._limits
+            return _SETTINGS + self._naming, (*self._limits[:2], *self._named)
+        return _SETTINGS + _SETTING_MORE + self._naming, (*self._limits, *self._named)
+
+    @property
+    def _brief(self) -> Query:
+        """What is set for a few questions."""
+        return _BRIEF + self._naming, (*self._limits[:2], *self._named)
 
     def close(self) -> None:
-        """Close the connections, unless they belong to a pool that was given."""
+        """Close the connections, unless they are a given pool's, or those of another of us."""
+        if self._lender is not self:
+            return
         with self._guard:
             pool, self._pool = self._pool, None
         if pool is not None and pool is not self._given:
@@ -119,21 +159,31 @@ class Database:
         if (current := self.current) is not None:
             return current.ask(*queries)
         with self._lent() as connection:
-            return _answers(connection, ((_BRIEF, self._limits[:2]), *queries))[1:]
+            return _answers(connection, (self._brief, *queries))[1:]
 
-    def call(self, query: Query) -> tuple[Any, ...]:
-        """The row that a function gives, in a transaction of its own; it sets its limits itself.
+    def call(self, function: Query) -> tuple[Any, ...]:
+        """The row that a function gives, in one statement, which is a transaction of its own.
 
-        A pipeline that sets them would cost twice as much.
+        A pipeline that sets the limits before would cost twice as much. A limit for statements
+        comes too late in one; one for transactions, which older servers don't have, does not.
+
+        Args:
+            function: The function, which takes as its first argument ``given.lock_limit``.
 
         Raises:
             ConnectionLostError: The connection broke; all of it is done, or nothing.
             DatabaseError: It can't be done; nothing is.
         """
-        statement, values = query
+        text, values = function
         with self._lent() as connection:
+            if connection.info.server_version < _HAS_TRANSACTION_TIMEOUT:
+                statement = _CALLING % (b"", text), (self.lock_limit, *values)
+                return _answers(connection, (self._brief, statement))[1][0]
+            given = _LIMITING + self._naming
+            limits = (self.lock_limit, self._limits[1], *self._named)
             cursor = connection.cursor(binary=True, row_factory=tuple_row)
-            row: tuple[Any, ...] = cursor.execute(statement, values, prepare=False).fetchone() or ()
+            cursor.execute(_CALLING % (given, text), (*limits, *values), prepare=False)
+            row: tuple[Any, ...] = cursor.fetchone() or ()
             return row
 
     @contextlib.contextmanager
@@ -206,7 +256,7 @@ class Database:
 
     def take(self) -> psycopg.Connection[Any]:
         """A connection of the pool; `give_back` returns it."""
-        pool = self._open_pool()
+        pool = self._lender._open_pool()  # noqa: SLF001 - it is one of us
         try:
             connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout_seconds)
         except PoolTimeout:
@@ -220,13 +270,14 @@ class Database:
 
     def give_back(self, connection: psycopg.Connection[Any]) -> None:
         """Return a connection to the pool, as it was."""
-        pool = self._given or self._pool
+        lender = self._lender
+        pool = lender._given or lender._pool  # noqa: SLF001 - it is one of us
         if not connection.closed:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()
                 if not self._autocommit:
                     connection.autocommit = False
-        if pool is None or os.getpid() != self._pid:  # closed meanwhile
+        if pool is None or os.getpid() != lender._pid:  # noqa: SLF001 - closed meanwhile
             connection.close()
         else:
             pool.putconn(connection)
@@ -398,6 +449,12 @@ _SETTINGS = (
     b"set_config('tcp_keepalives_count', '3', true)"
 )
 """With them a machine that vanished has lost its locks after half a minute."""
+_NAMING = b", set_config('nanomem.scope', %s, true)"
+_LIMITING = b", set_config('transaction_timeout', %s, true)"
+_CALLING = b"""
+SELECT told.* FROM (SELECT %%s::text AS lock_limit%b OFFSET 0) AS given, LATERAL %b AS told
+"""
+"""What is set comes first: the function takes its argument from there."""
 _SETTING_MORE = b", set_config('transaction_timeout', %s, true)"
 """idle_in_transaction_session_timeout never ends anything here: psycopg's pipelines end in a Flush,
 which stops that clock."""

@@ -88,6 +88,11 @@ _KNOWN: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ..
         "Give fewer max_connections, or raise the server's max_connections.",
     ),
     (
+        server.UniqueViolation,
+        "something of this name is there, and is not to be seen: it belongs to another scope",
+        "Use another thread_id or session_id.",
+    ),
+    (
         server.ReadOnlySqlTransaction,
         "it is only to be read, as a standby is",
         "Connect to the primary: target_session_attrs=read-write in the URL.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import zlib
@@ -31,7 +32,7 @@ from langchain_nanomem.postgres_reader import PostgresReader
 from langchain_nanomem.postgres_schema import Schema, newest_version
 from langchain_nanomem.postgres_search import PostgresSearch
 from langchain_nanomem.postgres_tables import Head, Tables, scope_in, state_in
-from langchain_nanomem.scope_names import scope_name
+from langchain_nanomem.scope_names import checked_scope, scope_name
 from langchain_nanomem.values import dump_record
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from langchain_nanomem.postgres_database import Answers, Query, Rows
+    from langchain_nanomem.postgres_isolation import Isolation
     from langchain_nanomem.search_tables import SearchTables
 
 logger = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ class PostgresJournal(Journal):
             Each thread that reads or writes takes one for as long as it does.
         timeout_seconds: How long to wait at most for a connection, for another who writes to
             the same session, for the end of a statement, and for a server that restarts.
+        isolation: "scope": the database itself keeps the scopes apart. This has the sessions of
+            the workspace's own scope alone, `isolated` those of another. Tables that it makes
+            are isolated; of others ``nanomem db isolate`` turns that on. "all": it sees and
+            writes what belongs to any scope, for maintenance. None: it works where the tables
+            are not isolated.
 
     Raises:
         ImportError: psycopg or its pool is missing: the extra ``postgres``.
@@ -88,13 +95,22 @@ class PostgresJournal(Journal):
         schema: str = "nanomem",
         max_connections: int = 10,
         timeout_seconds: float = 30.0,
+        isolation: Isolation = None,
     ) -> None:
         self.schema = Schema(schema)
-        self.database = Database(
-            source, max_connections=max_connections, timeout_seconds=timeout_seconds
+        self._begin(
+            Database(
+                source,
+                max_connections=max_connections,
+                timeout_seconds=timeout_seconds,
+                isolation=isolation,
+            )
         )
-        self._tables = Tables(self.schema, self.database.lock_limit)
-        self._holds = Holds(self.database, self._tables)
+
+    def _begin(self, database: Database) -> None:
+        self.database, self.scope = database, database.scope
+        self._tables = Tables(self.schema, database.scope or ())
+        self._holds = Holds(database, self._tables)
         self._guard = threading.Lock()
         self._is_prepared = False
 
@@ -110,6 +126,36 @@ class PostgresJournal(Journal):
     def close(self) -> None:
         """Close the connections. The next use opens new ones."""
         self.database.close()
+
+    def isolated(self, scope: tuple[str, ...]) -> Self:
+        """The sessions of a scope alone, over the same connections: closing it closes none.
+
+        The database shows and takes no row of another scope in any of its transactions, whatever
+        is asked. A session of a name that another scope has can't be begun.
+
+        Raises:
+            ValueError: This is not isolated, or the scope is none.
+        """
+        if self.database.isolation is None:
+            raise ValueError('isolated scopes need isolation="scope"')
+        other = copy.copy(self)
+        other._begin(self.database.of_scope(checked_scope(scope)))  # noqa: SLF001 - it is one of us
+        return other
+
+    def isolate(self, *, is_on: bool = True) -> None:
+        """Have the database keep the scopes apart, or no longer; for the owner of the tables.
+
+        While it is on, programs without `isolation` can neither read nor write. What is bound to
+        no scope belongs to the workspace's own.
+
+        Raises:
+            DatabaseError: It can't be done; nothing was changed.
+        """
+        self.schema.isolate(self.database, is_on=is_on)
+
+    def is_isolated(self) -> bool:
+        """Whether the database keeps the scopes apart."""
+        return self.schema.is_isolated(self.database)
 
     def prepare(self) -> None:
         """Make the tables, or bring them up to date; else the first use does it.
@@ -141,6 +187,8 @@ class PostgresJournal(Journal):
                     f"{self!r}: the tables are of version {version}, and this program works with "
                     f"version {newest}. Bring them up to date: nanomem db upgrade"
                 )
+            if version == newest:
+                self.schema.check_isolation(self.database)
             self._is_prepared = version == newest
             return self._is_prepared
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from typing_extensions import override
 
+from langchain_nanomem.errors import ScopeError
 from langchain_nanomem.history_log import decode
 from langchain_nanomem.memory_backend import MemoryBackend, ScopeMemory
 from langchain_nanomem.memory_versions import (
@@ -24,6 +25,7 @@ from langchain_nanomem.postgres_errors import ConnectionLostError
 from langchain_nanomem.postgres_memory_tables import SCOPES, MemoryTables, entries_in
 from langchain_nanomem.postgres_samples import holding
 from langchain_nanomem.postgres_search_rows import SearchStatements
+from langchain_nanomem.scope_names import scope_name
 from langchain_nanomem.search_places import LOG
 from langchain_nanomem.search_scopes import SessionScopes
 
@@ -294,10 +296,19 @@ class PostgresMemory(MemoryBackend):
 
     @override
     def named(self, name: str) -> ScopeRows:
+        own = self._journal.scope
+        if own is not None and name != scope_name(own):
+            raise ScopeError(
+                f"only what belongs to the scope {own!r} is to be seen here, and the memory of "
+                f"{name or 'the workspace'!r} was asked for: take isolated(...) of its own scope"
+            )
         return ScopeRows(self._journal, name)
 
     @override
     def all(self) -> Iterator[ScopeRows]:
+        if (own := self._journal.scope) is not None:
+            yield self.named(scope_name(own))
+            return
         self._journal.prepare()
         query = self._journal.schema.statement(SCOPES)
         (rows,) = self._journal.database.ask((query, ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from typing import TYPE_CHECKING
@@ -10,8 +11,10 @@ from psycopg.errors import InsufficientPrivilege
 from psycopg.rows import tuple_row
 
 from langchain_nanomem.errors import DatabaseError, UnsupportedFormatError
+from langchain_nanomem.postgres_isolation import POLICIES, STATE, objection, turning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     import psycopg
@@ -202,6 +205,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
     """,
     _SEARCH,
+    POLICIES,
 )
 """What brings the tables from each version to the next one. What was released never changes."""
 
@@ -238,11 +242,52 @@ class Schema:
 
         Raises:
             UnsupportedFormatError: A newer version made them.
+            DatabaseError: It can't be done, and nothing was changed; or the isolation of the
+                tables is not what the program needs.
+        """
+        with database.single() as connection, database.translated():
+            self._make(connection, database)
+            self._check_isolation(connection, database)
+
+    def _make(self, connection: psycopg.Connection[Any], database: Database) -> None:
+        if self._version(connection, database) < newest_version():
+            self._migrate(connection, database)
+
+    def isolate(self, database: Database, *, is_on: bool) -> None:
+        """Turn the isolation of scopes on or off; make the tables, if need be.
+
+        Raises:
+            UnsupportedFormatError: A newer version made them.
             DatabaseError: It can't be done; nothing was changed.
         """
         with database.single() as connection, database.translated():
-            if self._version(connection, database) < newest_version():
-                self._migrate(connection, database)
+            self._make(connection, database)
+            with self._changing(connection, database) as cursor:
+                cursor.execute(self.statement(turning(is_on=is_on)))
+
+    def is_isolated(self, database: Database) -> bool:
+        """Whether the isolation of scopes is on; False where there are no tables."""
+        with database.single() as connection, database.translated():
+            return self._isolation(connection)[0]
+
+    def check_isolation(self, database: Database) -> None:
+        """See that the isolation of the tables is what the program needs.
+
+        Raises:
+            DatabaseError: It is not.
+        """
+        with database.single() as connection, database.translated():
+            self._check_isolation(connection, database)
+
+    def _check_isolation(self, connection: psycopg.Connection[Any], database: Database) -> None:
+        reason = objection(database.isolation, self._isolation(connection))
+        if reason:
+            raise DatabaseError(f"{database.place}, schema {self.name!r}: {reason}")
+
+    def _isolation(self, connection: psycopg.Connection[Any]) -> tuple[bool, bool, str]:
+        cursor = connection.cursor(row_factory=tuple_row)
+        row = cursor.execute(STATE.encode(), (self.name,), prepare=False).fetchone()
+        return row or (False, False, "")
 
     def version(self, database: Database) -> int:
         """Of which version the tables are; 0 where there are none. Changes nothing.
@@ -254,17 +299,27 @@ class Schema:
         with database.single() as connection, database.translated():
             return self._version(connection, database)
 
-    def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
+    @contextlib.contextmanager
+    def _changing(
+        self, connection: psycopg.Connection[Any], database: Database
+    ) -> Iterator[psycopg.Cursor[Any]]:
+        """A transaction in which nobody else changes the tables' form."""
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             cursor.execute(*database.settings(connection), prepare=False)
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_number(""),))
+            yield cursor
+
+    def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
+        with self._changing(connection, database) as cursor:
             done = self._version(connection, database)
             try:
                 if not self._exists(connection):
                     cursor.execute(self.statement("CREATE SCHEMA {s}"))
                 for version in range(done, newest_version()):
                     self._advance(cursor, version)
+                if not done and database.isolation == "scope":
+                    cursor.execute(self.statement(turning(is_on=True)))
             except InsufficientPrivilege as error:
                 raise DatabaseError(self._denied(database, done)) from error
 

@@ -105,11 +105,11 @@ class Tables:
 
     Args:
         schema: The schema.
-        lock_limit: How long functions wait for a lock, in ms, as a setting.
+        scope: Whose the journals are of which their records say nothing.
     """
 
-    def __init__(self, schema: Schema, lock_limit: str) -> None:
-        self._schema, self._limit = schema, lock_limit
+    def __init__(self, schema: Schema, scope: tuple[str, ...] = ()) -> None:
+        self._schema, self._scope = schema, scope_name(scope)
         make = schema.statement
         self._state = make(_STATE)
         self._tail, self._tail_of_name = make(_TAIL), make(_TAIL_OF_NAME)
@@ -146,9 +146,9 @@ class Tables:
         return self._tail, (journal, start, journal, start)
 
     def look(self, key: str, end: Position) -> Query:
-        """Gives a row for `seen_in`: what `state` and `tail` give, behind an end."""
+        """For `Database.call`; gives a row for `seen_in`: `state` and `tail`, behind an end."""
         names = file_stem(key), deletion_name(key)
-        return self._look, (self._limit, *names, journal_of(end), end.offset)
+        return self._look, (*names, journal_of(end), end.offset)
 
     def pieces(self, journal: int, offsets: Sequence[int]) -> Query:
         """Gives the `Piece` in which each of these bytes lies."""
@@ -205,13 +205,13 @@ class Tables:
         *,
         durable: bool,
     ) -> Query:
-        """Append these chunks behind `end`, under the lock; gives whether that was so."""
+        """For `Database.call`: append these behind `end`, in the lock; gives if that was so."""
         lines, sizes = pieces[0].content, None
         if len(pieces) > 1:
             lines = b"".join(one.content for one in pieces)
             sizes = [len(one.content) for one in pieces]
         number, at = self._schema.lock_number(name), (journal_of(end), end.offset, append_of(end))
-        return self._append, (self._limit, number, name, *at, append_id, durable, lines, sizes)
+        return self._append, (number, name, *at, append_id, durable, lines, sizes)
 
     def insert(self, journal: int, append_id: int, pieces: Sequence[Piece]) -> Query:
         """Append these chunks."""
@@ -220,7 +220,7 @@ class Tables:
 
     def begin(self, key: str, journal: int, head: Head) -> Query:
         """Begin a journal."""
-        scope = head.scope or scope_name(())
+        scope = self._scope if head.scope is None else head.scope
         return self._begin, (file_stem(key), key.encode(), journal, head.first_record, scope)
 
     def bind(self, journal: int, scope: str) -> Query:
@@ -344,9 +344,9 @@ INSERT INTO {s}.indexes SELECT id, %b FROM {s}.journals WHERE name = %s
 ON CONFLICT (journal) DO UPDATE SET content = excluded.content
 """
 _APPEND = """
-SELECT {s}.append(%s::text, %s, %s::text, %s, %s, %s, %s, %s, %b::bytea, %s::int[])
+{s}.append(given.lock_limit, %s, %s::text, %s, %s, %s, %s, %s, %b::bytea, %s::int[])
 """
-_LOOK = "SELECT * FROM {s}.look(%s::text, %s::text, %b::bytea, %s, %s)"
+_LOOK = "{s}.look(given.lock_limit, %s::text, %b::bytea, %s, %s)"
 _INSERT = """
 INSERT INTO {s}.chunks (journal, append_id, start, content)
 SELECT %s, %s, start, content FROM unnest(%s::bigint[], %b::bytea[]) AS new (start, content)
@@ -358,7 +358,10 @@ _IS_THERE = """
 SELECT 1 FROM {s}.chunks WHERE journal = %s AND start = %s AND append_id = %s
 """
 _REPLACE = (
-    "INSERT INTO {s}.replaced (journal, name) SELECT id, name FROM {s}.journals WHERE name = %s",
+    """
+    INSERT INTO {s}.replaced (journal, name, scope)
+    SELECT id, name, scope FROM {s}.journals WHERE name = %s
+    """,
     """DELETE FROM {s}.indexes USING {s}.journals WHERE id = journal AND name = %s""",
     "DELETE FROM {s}.journals WHERE name = %s",
 )

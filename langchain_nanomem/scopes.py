@@ -56,6 +56,24 @@ def resolve_scope(rule: ScopeRule, config: RunnableConfig) -> Scope:
     return ()
 
 
+def only(scope: Scope, rule: ScopeRule) -> Callable[[RunnableConfig], Scope]:
+    """Whose memory a run uses, where it may be one scope's alone.
+
+    Args:
+        scope: That scope.
+        rule: Gives whose a run says that it is, which has to agree; the scope's own where the
+            rule is "workspace" or None, which ask nothing.
+    """
+
+    def scope_of(config: RunnableConfig) -> Scope:
+        told = scope if rule in ("workspace", None) else resolve_scope(rule, config)
+        if told != scope:
+            raise ScopeError(f"the run belongs to {told!r}, and only {scope!r} is served here")
+        return scope
+
+    return scope_of
+
+
 def session_key(config: RunnableConfig) -> str:
     """The session of a run: ``thread_id``, or ``session_id`` where there is none.
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from langchain_nanomem.connection_urls import URL_SCHEMES
 from langchain_nanomem.demo.show import DemoError
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.workspaces import open_workspace
@@ -40,8 +41,9 @@ _URL = re.compile(r"://[^\s']*")
 
 @contextlib.contextmanager
 def opened(source: str, schema: str | None) -> Iterator[Workspace]:
-    """The workspace of a directory or a URL; what was opened for it is closed."""
-    workspace = open_workspace(source, schema)
+    """The workspace of a directory or a URL, all scopes; what was opened for it is closed."""
+    is_database = source.startswith(URL_SCHEMES)
+    workspace = open_workspace(source, schema, "all" if is_database else None)
     try:
         yield workspace
     finally:

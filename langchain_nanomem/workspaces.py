@@ -15,6 +15,9 @@ from langchain_nanomem.scope_files import DirectoryMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from langchain_nanomem.postgres_isolation import Isolation
+    from langchain_nanomem.postgres_journal import PostgresJournal
+
     Source = str | os.PathLike[str] | Journal | Any
     """A directory, a URL, a journal, or a pool of connections."""
 
@@ -30,13 +33,16 @@ class Workspace(NamedTuple):
     """Where it is, for people; no password."""
 
 
-def open_workspace(source: Source, schema: str | None = None) -> Workspace:
+def open_workspace(
+    source: Source, schema: str | None = None, isolation: Isolation = None
+) -> Workspace:
     """The sessions and memories of a directory or a database. Nothing is read or made yet.
 
     Args:
         source: A directory; a URL ``postgresql://…``; a `FileJournal` or `PostgresJournal`; or a
             `psycopg_pool.ConnectionPool`.
         schema: The schema of the tables, where a URL or a pool is given.
+        isolation: What may be seen of isolated tables there: see `PostgresJournal`.
 
     Raises:
         ImportError: It is a database, and the extra ``postgres`` is missing.
@@ -44,12 +50,12 @@ def open_workspace(source: Source, schema: str | None = None) -> Workspace:
     """
     is_url = isinstance(source, str) and source.startswith(URL_SCHEMES)
     if isinstance(source, str | os.PathLike) and not is_url:
-        _check_no_schema(schema, "a directory")
+        _check_none("a directory", schema=schema, isolation=isolation)
         return _of_files(FileJournal(source))
     if isinstance(source, FileJournal):
-        _check_no_schema(schema, "a journal, which has its place")
+        _check_none("a journal, which has its place", schema=schema, isolation=isolation)
         return _of_files(source)
-    return _of_database(source, schema)
+    return _of_database(source, schema=schema, isolation=isolation)
 
 
 def memory_backend(
@@ -72,23 +78,31 @@ def _of_files(journal: FileJournal) -> Workspace:
     )
 
 
-def _of_database(source: Source, schema: str | None) -> Workspace:
+def _of_database(source: Source, **options: Any) -> Workspace:
     from langchain_nanomem.postgres_journal import PostgresJournal  # noqa: PLC0415 - an extra
-    from langchain_nanomem.postgres_memory import PostgresMemory  # noqa: PLC0415 - an extra
 
     if isinstance(source, PostgresJournal):
-        _check_no_schema(schema, "a journal, which has its schema")
-        return Workspace(source, PostgresMemory(source), lambda: None, source.place)
+        _check_none("a journal, which has its options", **options)
+        return beside(source)
     if isinstance(source, Journal):
         raise ValueError(  # noqa: TRY004 - wrong arguments are ValueError throughout this package
             f"no memory is known beside {source!r}; give a directory, a URL, a FileJournal or a "
             "PostgresJournal"
         )
     pool: Any = source
-    journal = PostgresJournal(pool) if schema is None else PostgresJournal(pool, schema=schema)
-    return Workspace(journal, PostgresMemory(journal), journal.close, journal.place)
+    given = {name: value for name, value in options.items() if value is not None}
+    journal = PostgresJournal(pool, **given)
+    return beside(journal)._replace(close=journal.close)
 
 
-def _check_no_schema(schema: str | None, what: str) -> None:
-    if schema is not None:
-        raise ValueError(f"schema is for a database, and {what} was given")
+def beside(journal: PostgresJournal) -> Workspace:
+    """The sessions of a journal, which stays open, and the memories beside them."""
+    from langchain_nanomem.postgres_memory import PostgresMemory  # noqa: PLC0415 - an extra
+
+    return Workspace(journal, PostgresMemory(journal), lambda: None, journal.place)
+
+
+def _check_none(what: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} is for a database, and {what} was given")

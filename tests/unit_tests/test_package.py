@@ -36,6 +36,7 @@ ORDER = [
     "connection_urls",
     "file_journal",
     "postgres_errors",
+    "postgres_isolation",
     "postgres_database",
     "postgres_schema",
     "postgres_tables",
