@@ -38,7 +38,9 @@ _OF_JOURNAL = ("indexes",)
 _OF_SEARCH = ("search_sources", "search_passages", "search_texts", "search_vectors")
 _TABLES = (*_OF_SCOPE, *_OF_JOURNAL, *_OF_SEARCH, "chunks")
 
-_HAS_SCOPE = "scope = (SELECT {s}.named_scope())"
+# In a subquery, so that it is called once. What has no scope of its own is seen where the row is
+# that it belongs to, for which the policy of that one's table decides.
+_HAS_SCOPE = "(SELECT {s}.named_scope()) IN (scope, '*')"
 _HAS_JOURNAL = "EXISTS (SELECT FROM {s}.journals WHERE id = journal)"
 _HAS_SEARCH = "EXISTS (SELECT FROM {s}.searches WHERE searches.id = search)"
 _WAS_REPLACED = "EXISTS (SELECT FROM {s}.replaced WHERE replaced.journal = chunks.journal)"
@@ -46,8 +48,7 @@ _WAS_REPLACED = "EXISTS (SELECT FROM {s}.replaced WHERE replaced.journal = chunk
 
 def _policy(table: str, condition: str) -> str:
     """Has only those rows of a table be seen and written of which something holds."""
-    is_all = "(SELECT {s}.named_scope()) = '*'"
-    return f"CREATE POLICY of_scope ON {{s}}.{table} USING ({is_all} OR {condition});\n"
+    return f"CREATE POLICY of_scope ON {{s}}.{table} USING ({condition});\n"
 
 
 POLICIES = f"""

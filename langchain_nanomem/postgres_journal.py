@@ -107,7 +107,8 @@ class PostgresJournal(Journal):
             )
         )
 
-    def _begin(self, database: Database) -> None:
+    def _begin(self, database: Database, root: Self | None = None) -> None:
+        self._root = root
         self.database, self.scope = database, database.scope
         self._tables = Tables(self.schema, database.scope or ())
         self._holds = Holds(database, self._tables)
@@ -139,7 +140,10 @@ class PostgresJournal(Journal):
         if self.database.isolation is None:
             raise ValueError('isolated scopes need isolation="scope"')
         other = copy.copy(self)
-        other._begin(self.database.of_scope(checked_scope(scope)))  # noqa: SLF001 - it is one of us
+        is_same = self.database.isolation == "scope"  # then what holds for this holds for it
+        other._begin(  # noqa: SLF001 - it is one of us
+            self.database.of_scope(checked_scope(scope)), (self._root or self) if is_same else None
+        )
         return other
 
     def isolate(self, *, is_on: bool = True) -> None:
@@ -164,6 +168,9 @@ class PostgresJournal(Journal):
             UnsupportedFormatError: A newer version made them.
             DatabaseError: It can't be done; nothing was changed.
         """
+        if self._root is not None:
+            self._root.prepare()
+            return
         with self._guard:
             if not self._is_prepared:
                 self.database.persist(lambda: self.schema.prepare(self.database))

@@ -46,7 +46,9 @@ class PostgresSearch(SearchTables):
     ) -> None:
         self._database = database
         self._prepare = prepare
-        self._statements = SearchStatements(schema, scope_name(scope))
+        self._statements = SearchStatements(
+            schema, scope_name(scope), is_isolated=database.scope is not None
+        )
         self._rows: PostgresRows | None = None
         self.place = f"{database.place}, schema {schema.name!r}, search index of {scope!r}"
 

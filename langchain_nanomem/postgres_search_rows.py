@@ -202,10 +202,13 @@ class SearchStatements:
     Args:
         schema: Where the tables are.
         scope: The name of the scope.
+        is_isolated: Whether policies hold: then the inverted index is of no use, for what it
+            compares by might tell of rows that are not to be seen.
     """
 
-    def __init__(self, schema: Schema, scope: str) -> None:
+    def __init__(self, schema: Schema, scope: str, *, is_isolated: bool = False) -> None:
         self._scope = scope
+        self._occurrences = "occurrences_among_own" if is_isolated else "occurrences"
         self._lock = schema.lock_number(f"+search+{scope}")  # no journal's name has a plus
         self._made = {name: schema.statement(text) for name, text in _STATEMENTS.items()}
 
@@ -309,7 +312,7 @@ class SearchStatements:
     def occurrences(self, search: int, term: str) -> Query:
         """Gives the id of each passage that has a term, and how often."""
         key = _prefix(search) + term.encode()
-        return self._of("occurrences", key, key, search)
+        return self._of(self._occurrences, key, key, search)
 
     def vocabulary(self, search: int) -> Query:
         """Gives each term once."""
@@ -401,6 +404,10 @@ _STATEMENTS = {
     "occurrences": """
         SELECT id, cardinality(array_positions(terms, %b)) FROM {s}.search_texts
         WHERE terms @> ARRAY[%b::bytea] AND search + 0 = %s
+    """,
+    "occurrences_among_own": """
+        SELECT id, cardinality(array_positions(terms, %b)) FROM {s}.search_texts
+        WHERE terms @> ARRAY[%b::bytea] AND search = %s
     """,
     "vocabulary": """
         SELECT DISTINCT term FROM {s}.search_texts, unnest(terms) AS term WHERE search = %s
