@@ -28,6 +28,7 @@ from langchain_nanomem.connection_urls import URL_SCHEMES, forms_of, secrets_in
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.postgres_errors import ConnectionLostError, explained
 from langchain_nanomem.postgres_isolation import Isolation, check_isolation, setting_of
+from langchain_nanomem.postgres_ping import will_soon_be_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -325,7 +326,9 @@ class Database:
 
     def error_of(self, error: psycopg.Error, *, is_lost: bool = False) -> DatabaseError:
         """What an error of the database means, where, and what to do about it."""
-        return explained(error, self.place, self._secrets, is_lost=is_lost)
+        is_refused = isinstance(error, psycopg.OperationalError) and not error.sqlstate
+        is_coming = is_refused and not is_lost and will_soon_be_there(str(error), self._conninfo)
+        return explained(error, self.place, self._secrets, is_lost=is_lost, is_coming=is_coming)
 
 
 class Transaction:

@@ -14,7 +14,7 @@ class ConnectionLostError(DatabaseError):
 
 
 def explained(
-    error: psycopg.Error, place: str, secrets: list[str], *, is_lost: bool
+    error: psycopg.Error, place: str, secrets: list[str], *, is_lost: bool, is_coming: bool = False
 ) -> DatabaseError:
     """The error to raise for one of PostgreSQL's.
 
@@ -23,14 +23,14 @@ def explained(
         place: Which database it is.
         secrets: What its text must not show.
         is_lost: Whether the connection broke.
+        is_coming: Whether the server will soon take connections.
     """
     told = without(secrets, str(error).strip()) or type(error).__name__
     known = (f"{what}. {remedy}" for kind, what, remedy in _KNOWN if isinstance(error, kind))
     reason = next(known, "")
     if not reason and isinstance(error, psycopg.OperationalError) and not error.sqlstate:
-        reason = _LOST if is_lost else _UNREACHABLE
+        reason = _LOST if is_lost else _NOT_YET if is_coming else _UNREACHABLE
     message = f"{place}: {reason or 'it refused a statement.'} It says: {told}"
-    is_coming = not error.sqlstate and any(words in told for words in _COMING)
     can_retry = is_lost or is_coming or isinstance(error, _WORTH_ANOTHER_TRY)
     return (ConnectionLostError if can_retry else DatabaseError)(message)
 
@@ -40,9 +40,7 @@ _UNREACHABLE = (
     "it cannot be reached. See that the server runs, and that host, port, database, user and "
     "password of the URL are right."
 )
-_COMING = ("starting up", "shutting down", "in recovery mode", "not yet accepting connections")
-"""What a server says that will soon be there. libpq gives no code of it, and asking by its ping
-would stop all threads; of one that says it in another language it is told at once."""
+_NOT_YET = "it takes no connections now, for it starts, stops or recovers."
 _WORTH_ANOTHER_TRY = (
     server.DeadlockDetected,
     server.SerializationFailure,
@@ -58,7 +56,7 @@ _KNOWN: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ..
         "Try again, or give more timeout_seconds.",
     ),
     (
-        server.QueryCanceled,
+        (server.QueryCanceled, getattr(server, "TransactionTimeout", server.QueryCanceled)),
         "a statement took longer than timeout_seconds",
         "Give more timeout_seconds, or see what keeps the server busy.",
     ),

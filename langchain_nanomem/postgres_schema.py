@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from langchain_nanomem.postgres_database import Database
 
+_OLDEST_SERVER = 150_000
+"""The oldest that it is tested with, and that is still maintained."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 _SEARCH = """
@@ -307,7 +309,7 @@ class Schema:
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             cursor.execute(*database.settings(connection), prepare=False)
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_number(""),))
+            cursor.execute(_LOCK, (self.lock_number(""),), prepare=False)
             yield cursor
 
     def _migrate(self, connection: psycopg.Connection[Any], database: Database) -> None:
@@ -334,10 +336,17 @@ class Schema:
 
     def _version(self, connection: psycopg.Connection[Any], database: Database) -> int:
         """How far the tables are: 0 where there are none."""
+        if connection.info.server_version < _OLDEST_SERVER:
+            found, needed = connection.info.server_version // 10_000, _OLDEST_SERVER // 10_000
+            raise UnsupportedFormatError(
+                f"{database.place}: the server is PostgreSQL {found}, and langchain-nanomem needs "
+                f"{needed} or later."
+            )
         if not self._has_version(connection):
             return 0
         cursor = connection.cursor(row_factory=tuple_row)
-        row = cursor.execute(self.statement("SELECT version FROM {s}.version")).fetchone()
+        asked = cursor.execute(self.statement("SELECT version FROM {s}.version"), prepare=False)
+        row = asked.fetchone()
         version = int(row[0]) if row else 0
         if version > newest_version():
             raise UnsupportedFormatError(
@@ -371,6 +380,8 @@ def _finds(connection: psycopg.Connection[Any], query: str, name: str) -> bool:
     cursor = connection.cursor(row_factory=tuple_row)
     return cursor.execute(query.encode(), (name,), prepare=False).fetchone() is not None
 
+
+_LOCK = b"SELECT pg_advisory_xact_lock(%s)"
 
 # The catalog may be asked by all; to_regclass fails where one may not look into the schema.
 _VERSION_TABLE = (

@@ -27,6 +27,7 @@ from psycopg_pool import ConnectionPool
 from langchain_nanomem.checkpoint import NanomemSaver
 from langchain_nanomem.errors import DatabaseError, NanomemError
 from langchain_nanomem.manager import SessionManager
+from langchain_nanomem.postgres_errors import ConnectionLostError
 from langchain_nanomem.postgres_journal import PostgresJournal
 
 KEY = "telegram:42"
@@ -168,6 +169,37 @@ def test_a_server_that_starts_up_is_waited_for(databases, schema, way):
         pytest.raises(DatabaseError, match="starting up"),
     ):
         journal.list()
+
+
+SPEAKS_GERMAN = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+told = "SFATAL\\0VFATAL\\0C57P03\\0Mdas Datenbanksystem startet\\0\\0".encode()
+while True:
+    client, _ = server.accept()
+    try:
+        while len(client.recv(65_536)) == 8:  # it asks for encryption
+            client.sendall(b"N")
+        client.sendall(b"E" + (len(told) + 4).to_bytes(4, "big") + told)
+    except OSError:
+        pass
+    client.close()
+"""
+
+
+def test_a_server_that_starts_up_is_known_by_its_code():
+    """Whatever language it says it in; a process of its own, for libpq's ping stops all threads."""
+    command = [sys.executable, "-c", SPEAKS_GERMAN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        url = f"postgresql://ann:{SECRET}@127.0.0.1:{int(server.stdout.readline())}/db"
+        with (
+            PostgresJournal(url, timeout_seconds=0.3) as journal,
+            pytest.raises(ConnectionLostError, match=r"starts, stops or recovers.*startet") as told,
+        ):
+            journal.list()
+        server.kill()
+    assert SECRET not in str(told.value)
 
 
 def test_a_fate_that_cannot_be_told_is_told_so(databases, schema, sound):
@@ -336,6 +368,24 @@ def test_a_statement_that_takes_too_long_is_ended(databases, schema, sound):
             journal.read(KEY)
         other.rollback()
         assert journal.read(KEY)[0] == [HEAD]
+
+
+def test_an_append_that_takes_too_long_is_ended(databases, schema, sound):
+    """One in a single statement, too: it is ended, told of, and not there."""
+    end = sound.append(KEY, [HEAD])
+    databases.ask(f"""
+        CREATE FUNCTION {schema}.wait() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';
+        CREATE TRIGGER wait BEFORE INSERT ON {schema}.chunks
+        FOR EACH ROW EXECUTE FUNCTION {schema}.wait();
+    """)
+    with PostgresJournal(databases.url, schema=schema, timeout_seconds=0.2) as journal:
+        began = time.monotonic()
+        with pytest.raises(DatabaseError, match="longer than timeout_seconds"):
+            journal.append(KEY, said("a"), expected_end=end)
+        assert time.monotonic() - began < 30  # and not 60
+    databases.ask(f"DROP TRIGGER wait ON {schema}.chunks")
+    assert sound.read(KEY, end) == ([], end)
 
 
 # --- wrong addresses, rights ------------------------------------------------

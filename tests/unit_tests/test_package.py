@@ -37,6 +37,7 @@ ORDER = [
     "file_journal",
     "postgres_errors",
     "postgres_isolation",
+    "postgres_ping",
     "postgres_database",
     "postgres_schema",
     "postgres_tables",

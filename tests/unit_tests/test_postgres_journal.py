@@ -13,6 +13,7 @@ import pytest
 from journal_records import contents, said
 from psycopg_pool import ConnectionPool
 
+from langchain_nanomem import postgres_schema
 from langchain_nanomem.errors import CorruptRecordError, DatabaseError, UnsupportedFormatError
 from langchain_nanomem.journal import ORIGIN, Position, ReplacedError
 from langchain_nanomem.manager import SessionManager
@@ -417,6 +418,13 @@ def test_many_may_use_it_first_at_once(databases, schema, journal):
     running = [subprocess.Popen([*command, f"k{number}"]) for number in range(4)]
     assert [process.wait(60) for process in running] == [0, 0, 0, 0]
     assert [info.key for info in journal.list()] == ["k0", "k1", "k2", "k3"]
+
+
+def test_an_older_server_is_refused(make, monkeypatch):
+    """The error says which one there is, and which one is needed."""
+    monkeypatch.setattr(postgres_schema, "_OLDEST_SERVER", 990_000)
+    with pytest.raises(UnsupportedFormatError, match=r"PostgreSQL \d\d, and .* needs 99 or later"):
+        make().list()
 
 
 def test_a_newer_schema_is_refused(databases, schema, journal, make):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, HumanMessage
+from psycopg.conninfo import make_conninfo
 
 from langchain_nanomem import MemoryStore, PostgresJournal, SessionManager
 from langchain_nanomem.search_tables import Passage, Source
@@ -220,7 +221,8 @@ def test_a_search_goes_on_where_connections_are_lost(mem, databases):
             )
 
     journal = PostgresJournal(
-        f"{databases.url}&application_name=cut", schema=mem.sessions.journal.schema.name
+        make_conninfo(databases.url, application_name="cut"),
+        schema=mem.sessions.journal.schema.name,
     )
     store = MemoryStore(journal, sessions=SessionManager(journal))
     thread = threading.Thread(target=cut)
