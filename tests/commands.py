@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import warm
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-import langchain_nanomem
-
 if TYPE_CHECKING:
+    import subprocess
+
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
 
-COMMAND = [sys.executable, "-c", "from langchain_nanomem.cli import main; main()"]
+COMMAND = "from langchain_nanomem.cli import main; main()"
 
 
 def nanomem(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
     """What `nanomem` prints with these arguments, in 80 columns, and how it ends."""
     settings = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **environment}
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=settings,
-        timeout=240,
-        check=False,
-    )
+    return warm.run(COMMAND, *arguments, env=settings)
 
 
 def imported(source: Any, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,18 +34,9 @@ def python(code: str, *arguments: Any) -> str:
 
     No proxy gets between it and a server on this machine.
     """
-    root = Path(langchain_nanomem.__file__).parent.parent
     proxies = {"http_proxy", "https_proxy", "all_proxy", "openai_proxy", "openai_api_base"}
     env = {name: value for name, value in os.environ.items() if name.lower() not in proxies}
-    paths = os.pathsep.join(map(str, (root, root / "tests")))
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=env | {"PYTHONPATH": paths, "NO_PROXY": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = warm.run(code, *arguments, env=env | {"NO_PROXY": "127.0.0.1"})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

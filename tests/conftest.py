@@ -49,8 +49,8 @@ def workspace(request, tmp_path: Path) -> Iterator[Path | Journal]:
         yield tmp_path
         return
     databases = request.getfixturevalue("databases")
-    yield databases.journal()
-    databases.drop()
+    yield databases.lend()
+    databases.take_back()
 
 
 @pytest.fixture
@@ -64,14 +64,16 @@ def address(workspace: Path | Journal, request) -> str:
     """What another process needs to get at the same place: see `stores.workspace_at`."""
     if not isinstance(workspace, PostgresJournal):
         return str(workspace)
-    return f"{request.getfixturevalue('databases').url} {workspace.schema.name}"
+    databases = request.getfixturevalue("databases")
+    databases.retire(workspace)
+    return f"{databases.url} {workspace.schema.name}"
 
 
 @pytest.fixture
 def elsewhere(workspace, request, tmp_path_factory) -> Callable[[], Path | Journal]:
     """Makes further workspaces of the same kind."""
     if isinstance(workspace, Journal):
-        return request.getfixturevalue("databases").journal
+        return request.getfixturevalue("databases").lend
     return lambda: tmp_path_factory.mktemp("elsewhere")
 
 

@@ -9,7 +9,10 @@ import re
 from typing import TYPE_CHECKING
 
 from langchain_nanomem import Redaction
-from tests.memory_graph import message_lines
+from langchain_nanomem.postgres_journal import PostgresJournal
+from langchain_nanomem.workspaces import open_workspace
+from tests.memory_graph import messages_in
+from tests.stores import bytes_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,13 +34,15 @@ EVERYWHERE = Redaction(RULES.kinds, RULES.custom, sessions=True)
 _CODED = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}")
 
 
-def written(path: Path, *, without: tuple[str, ...] | list[str] = ()) -> bytes:
-    """All bytes below a directory, but those of these parts of it; unpacked where they are packed.
+def written(path: Path | PostgresJournal, *, without: tuple[str, ...] | list[str] = ()) -> bytes:
+    """All bytes of a workspace, but those of these parts of it; unpacked where they are packed.
 
     Args:
-        path: The directory.
+        path: The directory, or the database.
         without: Names of files and directories that are left out.
     """
+    if isinstance(path, PostgresJournal):
+        return b"\n".join(bytes_in(path).values())
     files = [one for one in path.rglob("*") if one.is_file()]
     kept = [one for one in files if not {*without} & {*one.relative_to(path).parts}]
     return b"\n".join(_unpacked(one) for one in kept)
@@ -68,6 +73,7 @@ def _layers(raw: bytes) -> Iterator[bytes]:
             continue
 
 
-def lines_of(path: Path) -> list[str]:
+def lines_of(workspace: Path | PostgresJournal) -> list[str]:
     """The ids of the messages that stand in lines of the thread ``t``, each in its turn."""
-    return [one["id"] for one in message_lines(path / "sessions" / "t.jsonl")]
+    records, _ = open_workspace(workspace).journal.read("t")
+    return [one["id"] for one in messages_in(records)]

@@ -16,7 +16,7 @@ from places import PLACES
 from langchain_nanomem import MemoryState, Nanomem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from langchain_core.tools import BaseTool
@@ -123,8 +123,13 @@ def session_lines(workspace: Path) -> list[dict[str, Any]]:
 
 def message_lines(path: Path) -> list[dict[str, Any]]:
     """The message lines of a session's file, each in its turn and with its id."""
+    return messages_in(map(json.loads, path.read_bytes().splitlines()))
+
+
+def messages_in(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of a session's records, each in its turn and with its id."""
     found: dict[int, dict[str, Any]] = {}
-    for line in map(json.loads, path.read_bytes().splitlines()):
+    for line in lines:
         if "of" in line:
             found[line["_n"]] = found.pop(line["of"]) | {"id": line["id"]}
         elif line.get("_type", "message") == "message":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.memory import MemoryStore
+from langchain_nanomem.postgres_memory import PostgresMemory
 from langchain_nanomem.workspaces import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ def bytes_in(workspace: Path | PostgresJournal) -> dict[str, bytes]:
     if isinstance(workspace, Path):
         return {str(one): one.read_bytes() for one in workspace.rglob("*") if one.is_file()}
     return {place: content for table in _TABLES for place, content in _rows_in(workspace, table)}
+
+
+def edit_memory(store: MemoryStore, text: str) -> None:
+    """Have the facts be this text, as a person's editor does it, or another worker."""
+    if isinstance(store.backend, PostgresMemory):
+        MemoryStore(store.backend, store.scope).write_long_term(text)
+        return
+    store.memory_path.parent.mkdir(parents=True, exist_ok=True)
+    store.memory_path.write_text(text, encoding="utf-8")
 
 
 _TABLES = (

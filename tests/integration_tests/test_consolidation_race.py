@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+import warm
 from langchain_core.messages import HumanMessage
 from stores import workspace_at
 
@@ -48,13 +46,7 @@ def start(address):
     started = []
 
     def start(name, code=WORKER):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, address, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            text=True,
-        )
+        process = warm.Process(code, [address, name])
         started.append(process)
         assert process.stdout.readline() == "ready\n"
         return process
@@ -138,7 +130,7 @@ def test_a_worker_that_dies_holds_nothing_up(address, start, moment):
     dying = start("a", f"{DYING[moment]}\n{WORKER}")
     begin(sessions, "c:0")
     tell(dying, "c:0")
-    assert dying.wait(60) == 9
+    assert dying.wait() == 9
     other = start("b")
     tell(other, "c:0")
     assert other.stdout.readline()

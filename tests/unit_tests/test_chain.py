@@ -22,6 +22,8 @@ from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 LONG = " word" * 90
 COUNTER = TokenCounter()  # one for all: it takes a while to load
 FREE = {
@@ -46,8 +48,8 @@ def chat():
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    return Nanomem(tmp_path, model=model, **FREE)
+def mem(workspace, model):
+    return Nanomem(workspace, model=model, **FREE)
 
 
 def with_history(runnable, get_history, **options):
@@ -218,9 +220,9 @@ async def test_a_template_with_examples_in_front(mem, model, chat, colour):
     assert all("2+2?" not in prompt[-1].content for prompt in model.prompts)
 
 
-async def test_the_session_may_be_named_by_other_fields(tmp_path, model, chat, colour):
+async def test_the_session_may_be_named_by_other_fields(workspace, model, chat, colour):
     """A factory with fields of its own: the session is that of the history it makes."""
-    mem = Nanomem(tmp_path, model=model, scope="user", **FREE)
+    mem = Nanomem(workspace, model=model, scope="user", **FREE)
     fields = [
         ConfigurableFieldSpec(id=name, annotation=str, default="", is_shared=True)
         for name in ("user_id", "conversation_id")
@@ -242,9 +244,9 @@ async def test_the_session_may_be_named_by_other_fields(tmp_path, model, chat, c
         await colour(chain, "q", {"configurable": {"user_id": " ", "conversation_id": "c"}})
 
 
-async def test_another_user_on_a_chains_session(tmp_path, model, chat, colour):
+async def test_another_user_on_a_chains_session(workspace, model, chat, colour):
     """cases/consolidation.md 35: a ScopeError before any model call, and nothing is added."""
-    mem = Nanomem(tmp_path, model=model, scope="user", **FREE)
+    mem = Nanomem(workspace, model=model, scope="user", **FREE)
     chain = with_history(mem.prompt | chat, mem.history)
     await colour(chain, "mine", {"configurable": {"session_id": "s", "user_id": "a"}})
     for more in ({"user_id": "b"}, {}):
@@ -316,10 +318,10 @@ async def test_ids_now_and_then(mem, model, chat, colour):
     assert_in_order(mem, model, chat, 16)
 
 
-async def test_a_restart_of_a_chain(tmp_path, model, chat, colour):
+async def test_a_restart_of_a_chain(workspace, model, chat, colour):
     """cases/consolidation.md 12: a new process goes on with the log, the pointer, the memory."""
     for start in (0, 6):
-        mem = Nanomem(tmp_path, model=model, **FREE)
+        mem = Nanomem(workspace, model=model, **FREE)
         chain = with_history(mem.prompt | chat, mem.history)
         for n in range(start, start + 6):
             await colour(chain, f"q{n}{LONG}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,23 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scripted import consolidate_in, consolidator_of, save_memory, talk
+from stores import edit_memory
 
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.rounds import Rounds
+from langchain_nanomem.workspaces import open_workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from langchain_nanomem.consolidation import Consolidation, MemoryConsolidator
+    from langchain_nanomem.journal import Journal
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 KEY = "cli:user"
 TESTS = Path(__file__).parents[1]
 
 
-def opened(path: Path, *replies: Any) -> MemoryConsolidator:
+def opened(place: Path | Journal, *replies: Any) -> MemoryConsolidator:
     """A consolidator as a new process has it; by default its model must not be asked."""
-    return consolidator_of(path, *replies or [AssertionError("the model was asked again")])
+    replies = replies or (AssertionError("the model was asked again"),)
+    return consolidator_of(place, *replies, journal=place)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -39,20 +44,21 @@ def run(request) -> Callable[..., list[Consolidation]]:
     return consolidate_in(request.param)
 
 
-def texts(path):
-    return [entry.text for entry in MemoryStore(path).history_entries()]
+def store_of(place):
+    return MemoryStore(open_workspace(place).memory)
+
+
+def texts(place):
+    return [entry.text for entry in store_of(place).history_entries()]
 
 
 def journal_of(path):
     return next((path / "sessions").glob("*.jsonl"))
 
 
-def records_of(path):
-    return [json.loads(line) for line in journal_of(path).read_text().splitlines()]
-
-
-def kinds(path):
-    found = [record.get("_type", "") for record in records_of(path)]
+def kinds(place):
+    records, _ = open_workspace(place).journal.read(KEY)
+    found = [record.get("_type", "") for record in records]
     return [kind for kind in found if "consolidat" in kind]
 
 
@@ -72,7 +78,7 @@ def crash_at(monkeypatch, target, name, *, after):
     monkeypatch.setattr(target, name, crash)
 
 
-PLACES = [
+MOMENTS = [
     (SessionManager, "commit", True),
     (MemoryStore, "append_history", False),
     (MemoryStore, "append_history", True),
@@ -80,85 +86,87 @@ PLACES = [
     (MemoryStore, "replace_long_term", True),
     (Rounds, "_told", False),
 ]
-PLACE_IDS = [f"{'after' if after else 'before'} {name}" for _, name, after in PLACES]
+MOMENT_IDS = [f"{'after' if after else 'before'} {name}" for _, name, after in MOMENTS]
 
 
-def crashed(path, monkeypatch, run, place):
-    """A workspace in which a consolidation ended at a place."""
-    consolidator = opened(path, save_memory("moved to Berlin", "- old\n- lives in Berlin"))
+def crashed(place, monkeypatch, run, moment):
+    """A workspace in which a consolidation ended at some moment."""
+    consolidator = opened(place, save_memory("moved to Berlin", "- old\n- lives in Berlin"))
     consolidator.memory.write_long_term("- old")
     session = talk(consolidator.sessions.get_or_create(KEY), "UAU")
     consolidator.sessions.save(session)
     with monkeypatch.context() as patch:
-        crash_at(patch, place[0], place[1], after=place[2])
+        crash_at(patch, moment[0], moment[1], after=moment[2])
         with pytest.raises(Crash):
             run(consolidator, session)
     assert consolidator.model.calls == 1
 
 
-@pytest.mark.parametrize("place", PLACES, ids=PLACE_IDS)
-def test_a_crash_is_finished_once_without_the_model(tmp_path, monkeypatch, run, place):
+@pytest.mark.parametrize("moment", MOMENTS, ids=MOMENT_IDS)
+def test_a_crash_is_finished_once_without_the_model(workspace, monkeypatch, run, moment):
     """cases/consolidation.md 30: from the answer's record on, a restart finishes it: one entry."""
-    crashed(tmp_path, monkeypatch, run, place)
+    crashed(workspace, monkeypatch, run, moment)
     for _ in range(2):
-        consolidator = opened(tmp_path)
+        consolidator = opened(workspace)
         session = consolidator.sessions.get_or_create(KEY)
         assert run(consolidator, session) == []
         assert consolidator.model.calls == 0
         assert session.last_consolidated == 2
-        assert texts(tmp_path) == ["moved to Berlin"]
+        assert texts(workspace) == ["moved to Berlin"]
         assert consolidator.memory.read_long_term() == "- old\n- lives in Berlin"
-    assert kinds(tmp_path) == ["consolidation", "consolidated"]
-    assert [kept.read_text() for kept in MemoryStore(tmp_path).versions()] == ["- old"]
+    assert kinds(workspace) == ["consolidation", "consolidated"]
+    assert [kept.read_text() for kept in store_of(workspace).versions()] == ["- old"]
 
 
-def test_a_crash_before_the_answer_s_record_asks_the_model_again(tmp_path, monkeypatch, run):
+def test_a_crash_before_the_answer_s_record_asks_the_model_again(workspace, monkeypatch, run):
     """cases/consolidation.md 30: what was not recorded has not happened."""
-    crashed(tmp_path, monkeypatch, run, (SessionManager, "commit", False))
-    assert texts(tmp_path) == []
-    consolidator = opened(tmp_path, save_memory("asked again", "- again"))
+    crashed(workspace, monkeypatch, run, (SessionManager, "commit", False))
+    assert texts(workspace) == []
+    consolidator = opened(workspace, save_memory("asked again", "- again"))
     assert len(run(consolidator, consolidator.sessions.get_or_create(KEY))) == 1
-    assert texts(tmp_path) == ["asked again"]
+    assert texts(workspace) == ["asked again"]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=PLACE_IDS)
-def test_an_edit_between_crash_and_restart_stays(tmp_path, monkeypatch, run, place):
+@pytest.mark.parametrize("moment", MOMENTS, ids=MOMENT_IDS)
+def test_an_edit_between_crash_and_restart_stays(workspace, monkeypatch, run, moment):
     """cases/consolidation.md 26: the person's lines are there, what they removed is not."""
-    crashed(tmp_path, monkeypatch, run, place)
-    path = MemoryStore(tmp_path).memory_path
-    path.write_text(path.read_text().replace("- old", "- by hand"))
-    consolidator = opened(tmp_path)
+    crashed(workspace, monkeypatch, run, moment)
+    store = store_of(workspace)
+    edit_memory(store, store.read_long_term().replace("- old", "- by hand"))
+    consolidator = opened(workspace)
     run(consolidator, consolidator.sessions.get_or_create(KEY))
     memory = consolidator.memory.read_long_term()
     assert sorted(memory.splitlines()) == ["- by hand", "- lives in Berlin"]
     assert consolidator.model.calls == 0
 
 
-@pytest.mark.parametrize("place", PLACES[:4], ids=PLACE_IDS[:4])
-def test_a_memory_deleted_between_crash_and_restart(tmp_path, monkeypatch, run, place):
+@pytest.mark.parametrize("moment", MOMENTS[:4], ids=MOMENT_IDS[:4])
+def test_a_memory_deleted_between_crash_and_restart(tmp_path, monkeypatch, run, moment):
     """cases/consolidation.md 26: a person may remove the file; only what is new comes back."""
-    crashed(tmp_path, monkeypatch, run, place)
+    crashed(tmp_path, monkeypatch, run, moment)
     MemoryStore(tmp_path).memory_path.unlink()
     consolidator = opened(tmp_path)
     run(consolidator, consolidator.sessions.get_or_create(KEY))
     assert consolidator.memory.read_long_term() == "- lives in Berlin"
 
 
-@pytest.mark.parametrize("place", PLACES, ids=PLACE_IDS)
-def test_messages_that_came_after_the_crash_stay_unconsolidated(tmp_path, monkeypatch, run, place):
+@pytest.mark.parametrize("moment", MOMENTS, ids=MOMENT_IDS)
+def test_messages_that_came_after_the_crash_stay_unconsolidated(
+    workspace, monkeypatch, run, moment
+):
     """cases/consolidation.md 10, 30: the range is finished as it was planned, no more."""
-    crashed(tmp_path, monkeypatch, run, place)
-    consolidator = opened(tmp_path)
+    crashed(workspace, monkeypatch, run, moment)
+    consolidator = opened(workspace)
     session = talk(consolidator.sessions.get_or_create(KEY), "A")
     run(consolidator, session)
     assert session.last_consolidated == 2
     assert [message["content"] for message in session.messages] == ["u0", "a1", "u2", "a3"]
-    assert session.messages == opened(tmp_path).sessions.get_or_create(KEY).messages
+    assert session.messages == opened(workspace).sessions.get_or_create(KEY).messages
 
 
 def test_a_torn_record_of_the_answer_is_no_answer(tmp_path, monkeypatch, run):
     """cases/consolidation.md 30: half a line is cut off; the model is asked again."""
-    crashed(tmp_path, monkeypatch, run, PLACES[0])
+    crashed(tmp_path, monkeypatch, run, MOMENTS[0])
     content = journal_of(tmp_path).read_bytes()
     journal_of(tmp_path).write_bytes(content[:-20])
     consolidator = opened(tmp_path, save_memory("asked again", "- again"))
@@ -166,27 +174,27 @@ def test_a_torn_record_of_the_answer_is_no_answer(tmp_path, monkeypatch, run):
     assert texts(tmp_path) == ["asked again"]
 
 
-def test_the_pointer_is_where_it_was(tmp_path, run):
+def test_the_pointer_is_where_it_was(workspace, run):
     """cases/consolidation.md 12: after the cache is dropped, and in another manager."""
-    consolidator = opened(tmp_path, save_memory())
+    consolidator = opened(workspace, save_memory())
     session = talk(consolidator.sessions.get_or_create(KEY), "UAUA")
     run(consolidator, session)
     del session
     consolidator.sessions.invalidate(KEY)
     assert consolidator.sessions.get_or_create(KEY).last_consolidated == 2
-    assert opened(tmp_path).sessions.get_or_create(KEY).last_consolidated == 2
-    again = opened(tmp_path, AssertionError("nothing is due"))
+    assert opened(workspace).sessions.get_or_create(KEY).last_consolidated == 2
+    again = opened(workspace, AssertionError("nothing is due"))
     assert run(again, talk(again.sessions.get_or_create("cli:other"), "U")) == []
 
 
 # --- at once ---
 
 
-def test_a_message_that_arrives_meanwhile_stays(tmp_path, run):
+def test_a_message_that_arrives_meanwhile_stays(workspace, run):
     """cases/consolidation.md 10: deferred use; the older object does not overwrite the newer."""
-    consolidator = opened(tmp_path)
+    consolidator = opened(workspace)
     session = talk(consolidator.sessions.get_or_create(KEY), "UAUA")
-    other = opened(tmp_path)
+    other = opened(workspace)
 
     def reply(_messages):
         newer = talk(other.sessions.get_or_create(KEY), "UA")
@@ -199,16 +207,16 @@ def test_a_message_that_arrives_meanwhile_stays(tmp_path, run):
     talk(session, "U")
     session.messages[-1]["content"] = "last"
     consolidator.sessions.save(session)
-    for sessions in (consolidator.sessions, opened(tmp_path).sessions):
+    for sessions in (consolidator.sessions, opened(workspace).sessions):
         seen = sessions.get_or_create(KEY)
         said = [message["content"] for message in seen.messages]
         assert said == ["u0", "a1", "u2", "a3", "u4", "a5", "last"]
         assert (seen.last_consolidated, seen.metadata) == (2, {"mood": "good"})
 
 
-def test_a_message_added_to_the_same_object_meanwhile_stays(tmp_path, run):
+def test_a_message_added_to_the_same_object_meanwhile_stays(workspace, run):
     """cases/consolidation.md 10: also unsaved ones of the live object."""
-    consolidator = opened(tmp_path)
+    consolidator = opened(workspace)
     session = talk(consolidator.sessions.get_or_create(KEY), "UAU")
 
     def reply(_messages):
@@ -219,7 +227,7 @@ def test_a_message_added_to_the_same_object_meanwhile_stays(tmp_path, run):
     assert [(one.start, one.end) for one in run(consolidator, session)] == [(0, 2)]
     assert (len(session.messages), session.last_consolidated) == (4, 2)
     consolidator.sessions.save(session)
-    seen = opened(tmp_path).sessions.get_or_create(KEY)
+    seen = opened(workspace).sessions.get_or_create(KEY)
     assert (len(seen.messages), seen.last_consolidated) == (4, 2)
 
 
@@ -234,24 +242,24 @@ def meeting(count):
     return reply
 
 
-def test_two_consolidators_at_once_leave_one_entry(tmp_path, run):
+def test_two_consolidators_at_once_leave_one_entry(workspace, run):
     """cases/consolidation.md 11: two objects, both models answer; one of them wins."""
     together = meeting(2)
-    both = [opened(tmp_path, together) for _ in range(2)]
+    both = [opened(workspace, together) for _ in range(2)]
     talk(session := both[0].sessions.get_or_create(KEY), "UAU")
     both[0].sessions.save(session)
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda c: run(c, c.sessions.get_or_create(KEY)), both))
     assert sorted(map(len, done)) == [0, 1]
-    assert texts(tmp_path) == ["entry"]
-    assert kinds(tmp_path) == ["consolidation", "consolidated"]
+    assert texts(workspace) == ["entry"]
+    assert kinds(workspace) == ["consolidation", "consolidated"]
     for consolidator in both:
         assert consolidator.sessions.get_or_create(KEY).last_consolidated == 2
 
 
-def test_two_threads_of_one_consolidator_make_one_call(tmp_path, run):
+def test_two_threads_of_one_consolidator_make_one_call(workspace, run):
     """cases/consolidation.md 11: the second goes on with the window as it is, without waiting."""
-    consolidator = opened(tmp_path)
+    consolidator = opened(workspace)
     session = talk(consolidator.sessions.get_or_create(KEY), "UAU")
     second = []
 
@@ -263,12 +271,12 @@ def test_two_threads_of_one_consolidator_make_one_call(tmp_path, run):
     assert len(run(consolidator, session)) == 1
     assert second == [[]]
     assert consolidator.model.calls == 1
-    assert texts(tmp_path) == ["entry"]
+    assert texts(workspace) == ["entry"]
 
 
-def test_other_sessions_go_on_meanwhile(tmp_path, run):
+def test_other_sessions_go_on_meanwhile(workspace, run):
     """Locks never span a model call: others save, consolidate and edit while one thinks."""
-    consolidator = opened(tmp_path)
+    consolidator = opened(workspace)
     session = talk(consolidator.sessions.get_or_create(KEY), "UAU")
     other = talk(consolidator.sessions.get_or_create("cli:other"), "UAU")
 
@@ -281,12 +289,12 @@ def test_other_sessions_go_on_meanwhile(tmp_path, run):
     after = save_memory("slow", "- fast\n- slow")
     consolidator.model.replies[:] = [reply, save_memory("fast", "- fast"), after]
     assert len(run(consolidator, session)) == 1
-    assert sorted(texts(tmp_path)) == ["fast", "slow"]
+    assert sorted(texts(workspace)) == ["fast", "slow"]
     assert consolidator.memory.read_long_term() == "- fast\n- slow"
     assert consolidator.model.calls == 3
 
 
-def test_many_sessions_share_one_memory(tmp_path, run):
+def test_many_sessions_share_one_memory(workspace, run):
     """Eight sessions at once: each entry once, and each fact in MEMORY.md."""
 
     def reply(messages):
@@ -296,7 +304,7 @@ def test_many_sessions_share_one_memory(tmp_path, run):
         lines = [] if known == "(empty)" else known.splitlines()
         return save_memory(f"entry {own}", "\n".join([*lines, f"- {own}"]))
 
-    consolidator = opened(tmp_path, reply)
+    consolidator = opened(workspace, reply)
 
     def one(number):
         session = talk(consolidator.sessions.get_or_create(f"cli:{number}"), "UAU")
@@ -305,7 +313,7 @@ def test_many_sessions_share_one_memory(tmp_path, run):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(len(done) == 1 for done in pool.map(one, range(8)))
-    assert sorted(texts(tmp_path)) == [f"entry s{number}" for number in range(8)]
+    assert sorted(texts(workspace)) == [f"entry s{number}" for number in range(8)]
     lines = consolidator.memory.read_long_term().splitlines()
     assert sorted(lines) == [f"- s{number}" for number in range(8)]
 

@@ -13,6 +13,7 @@ from scripted import (
     talk,
     texts,
 )
+from stores import edit_memory
 
 from langchain_nanomem import files
 from langchain_nanomem.errors import (
@@ -20,6 +21,8 @@ from langchain_nanomem.errors import (
     CorruptRecordError,
     SessionNotFoundError,
 )
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 
 def test_a_memory_that_fills_the_window_is_a_clear_error(make, run, caplog):
@@ -38,7 +41,7 @@ def test_a_memory_that_fills_the_window_is_a_clear_error(make, run, caplog):
     assert consolidator.memory.read_long_term() == "- a fact of the past\n" * 400
 
 
-def test_a_memory_that_is_not_utf8_is_left_alone(make, run, caplog):
+def test_a_memory_that_is_not_utf8_is_left_alone(make, run, caplog, tmp_path):
     """cases/consolidation.md 27: a warning that names the file; the turn goes on."""
     consolidator = make()
     consolidator.memory.write_long_term("x")
@@ -68,7 +71,7 @@ def test_a_memory_that_can_t_be_opened_is_left_alone(make, run, caplog, tmp_path
     assert len(run(consolidator, session)) == 1
 
 
-def test_a_memory_damaged_while_the_model_thinks_is_left_alone(make, run):
+def test_a_memory_damaged_while_the_model_thinks_is_left_alone(make, run, tmp_path):
     """cases/consolidation.md 27: the second reading is as careful as the first."""
     consolidator = make()
 
@@ -84,7 +87,7 @@ def test_a_memory_damaged_while_the_model_thinks_is_left_alone(make, run):
     assert session.last_consolidated == 0
 
 
-def test_a_history_that_can_t_be_written_is_tried_again(make, run, caplog):
+def test_a_history_that_can_t_be_written_is_tried_again(make, run, caplog, tmp_path):
     """The recorded answer waits; once the file is there it is finished without the model."""
     consolidator = make()
     path = consolidator.memory.history_path
@@ -104,7 +107,7 @@ def test_a_history_that_can_t_be_written_is_tried_again(make, run, caplog):
 
 
 @pytest.mark.parametrize("at", range(1, 9))
-def test_a_full_disk_loses_nothing(make, run, monkeypatch, at):
+def test_a_full_disk_loses_nothing(make, run, monkeypatch, at, tmp_path):
     """Invariant 6: whichever write fails, all of it is there once there is room again."""
     consolidator = make(save_memory("entry", "- fact"))
     consolidator.memory.write_long_term("- old")
@@ -142,7 +145,7 @@ def test_an_edit_while_the_model_thinks_is_asked_for_again(make, run):
     consolidator.memory.write_long_term("- likes tea")
 
     def first(_messages):
-        consolidator.memory.memory_path.write_text("- likes tea\n- by hand")
+        edit_memory(consolidator.memory, "- likes tea\n- by hand")
         return save_memory("first", "- likes tea\n- moved")
 
     consolidator.model.replies[:] = [
@@ -163,7 +166,7 @@ def test_an_edit_at_each_thought_is_merged(make, run):
     edits = iter(["- a\n- b\n- one", "- a\n- one\n- two"])
 
     def reply(_messages):
-        consolidator.memory.memory_path.write_text(next(edits))
+        edit_memory(consolidator.memory, next(edits))
         return save_memory("entry", "- a\n- b\n- model")
 
     consolidator.model.replies[:] = [reply]
@@ -266,18 +269,17 @@ def test_ids_and_a_pointer_set_by_hand_go_together(make, run):
 def test_an_edit_stays_though_the_model_ignores_it(make, run):
     """cases/consolidation.md 26: a model that never takes the edit up does not undo it."""
     consolidator = make()
-    path = consolidator.memory.memory_path
     consolidator.memory.write_long_term("# M\n- old\n")
 
     def edit_then_answer(_messages):
         if consolidator.model.calls == 1:
-            path.write_text("# M\n- old\n- by hand\n")
+            edit_memory(consolidator.memory, "# M\n- old\n- by hand\n")
         return save_memory("entry", "# M\n- old\n- by the model\n")
 
     consolidator.model.replies = [edit_then_answer]
     assert len(run(consolidator, session_of(consolidator, "UAUAU"))) == 1
-    assert "- by hand" in path.read_text()
-    assert "- by the model" in path.read_text()
+    assert "- by hand" in consolidator.memory.read_long_term()
+    assert "- by the model" in consolidator.memory.read_long_term()
     assert consolidator.model.calls == 2
 
 

@@ -22,6 +22,8 @@ from scripted import (
 from langchain_nanomem import CostAwarePolicy, MemoryState, Nanomem
 from langchain_nanomem.policy import Thresholds
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "t"}}
 ENTRY, UPDATE = "They spoke of Mitsou.", "- the cat is called Mitsou"
 
@@ -66,9 +68,9 @@ def graph_of(kind, memory, chat):
 
 
 @pytest.mark.parametrize("kind", ["node", "agent"])
-async def test_what_is_sent_is_a_prefix_of_the_last_prompt(tmp_path, kind, chat, call):
+async def test_what_is_sent_is_a_prefix_of_the_last_prompt(workspace, kind, chat, call):
     """The same messages, with the same tools; only the question at the end is new."""
-    memory, model = opened(tmp_path, context_window_tokens=1_500)
+    memory, model = opened(workspace, context_window_tokens=1_500)
     graph = graph_of(kind, memory, chat)
     for number in range(16):
         await call(graph, "invoke", {"messages": [HumanMessage(f"q{number}{LONG}")]}, CONFIG)
@@ -86,9 +88,9 @@ async def test_what_is_sent_is_a_prefix_of_the_last_prompt(tmp_path, kind, chat,
     assert UPDATE in prompts[-1][0].content
 
 
-def test_the_question_tells_dates_and_limit(tmp_path, run):
+def test_the_question_tells_dates_and_limit(workspace, run):
     """cases/consolidation.md 28: date and weekday of each message, by days; in plain JSON."""
-    memory, model = opened(tmp_path)
+    memory, model = opened(workspace)
     session = due(memory)
     session.messages[2]["timestamp"] = "2026-05-09T08:00:00+00:00"
     session.messages[3]["timestamp"] = "2026-05-09T08:01:00+00:00"
@@ -114,18 +116,18 @@ def test_the_question_tells_dates_and_limit(tmp_path, run):
     "reply",
     ["I like cats.", AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "1"}])],
 )
-def test_another_answer_is_asked_for_in_the_usual_way(tmp_path, run, reply):
+def test_another_answer_is_asked_for_in_the_usual_way(workspace, run, reply):
     """It goes on with the conversation, or calls a tool: then the usual question is asked."""
-    memory, model = opened(tmp_path, reply, save_memory("usual", "- fact"))
+    memory, model = opened(workspace, reply, save_memory("usual", "- fact"))
     session = due(memory)
     (told,) = run(memory.consolidator, session, system_prompt="You are Ada.")
     assert (told.history_entry, told.spent.calls) == ("usual", 2)
     assert "<conversation>" in model.prompts[1][1].content
 
 
-def test_a_failing_model_is_a_failure(tmp_path, run):
+def test_a_failing_model_is_a_failure(workspace, run):
     """cases/consolidation.md 17: nothing moved, no second question."""
-    memory, model = opened(tmp_path, TimeoutError("slow"))
+    memory, model = opened(workspace, TimeoutError("slow"))
     session = due(memory)
     assert run(memory.consolidator, session) == []
     assert (model.calls, session.last_consolidated) == (1, 0)
@@ -138,17 +140,17 @@ class Early:
         return Thresholds(300, 200, "early")
 
 
-def test_a_memory_that_the_prompt_has_not_whole_is_asked_in_the_usual_way(tmp_path, run):
+def test_a_memory_that_the_prompt_has_not_whole_is_asked_in_the_usual_way(workspace, run):
     """Else what the model does not see would be lost from MEMORY.md."""
-    memory, model = opened(tmp_path, save_memory(), policy=Early())
+    memory, model = opened(workspace, save_memory(), policy=Early())
     memory.memory.write_long_term("- a fact of the user\n" * 260)
     assert run(memory.consolidator, session_of(memory, "UAU"))
     assert "<conversation>" in model.prompts[0][1].content
 
 
-def test_a_range_that_does_not_fit_is_asked_in_the_usual_way(tmp_path, run):
+def test_a_range_that_does_not_fit_is_asked_in_the_usual_way(workspace, run):
     """In pieces, each of which fits."""
-    memory, model = opened(tmp_path, save_memory())
+    memory, model = opened(workspace, save_memory())
     session = due(memory)
     for message in session.messages:
         message["content"] += LONG * 2
@@ -157,9 +159,9 @@ def test_a_range_that_does_not_fit_is_asked_in_the_usual_way(tmp_path, run):
     assert all(COUNTER(prompt) <= 3_000 for prompt in model.prompts)
 
 
-def test_an_edit_meanwhile_is_asked_about_in_the_usual_way(tmp_path, run):
+def test_an_edit_meanwhile_is_asked_about_in_the_usual_way(workspace, run):
     """cases/consolidation.md 26: the person's line is there afterwards."""
-    memory, model = opened(tmp_path)
+    memory, model = opened(workspace)
 
     def edit(_messages):
         memory.memory.write_long_term("- by hand\n")
@@ -172,24 +174,24 @@ def test_an_edit_meanwhile_is_asked_about_in_the_usual_way(tmp_path, run):
     assert memory.memory.read_long_term() == "- by hand\n- fact"
 
 
-def test_instructions_of_ones_own_stand_in_the_question(tmp_path, run):
+def test_instructions_of_ones_own_stand_in_the_question(elsewhere, run):
     """cases/consolidation.md 23: a text does; a function asks in its own way."""
-    memory, model = opened(tmp_path, prompt="Keep {everything} 100%s")
+    memory, model = opened(elsewhere(), prompt="Keep {everything} 100%s")
     session = due(memory)
     run(memory.consolidator, session)
     assert "Keep {everything} 100%s" in model.prompts[0][-1].content
     memory, model = opened(
-        tmp_path / "f", save_memory(), prompt=lambda memory, text: [HumanMessage(memory + text)]
+        elsewhere(), save_memory(), prompt=lambda memory, text: [HumanMessage(memory + text)]
     )
     session = due(memory)
     run(memory.consolidator, session)
     assert "This is no message" not in model.prompts[0][-1].content
 
 
-async def test_a_long_conversation_is_kept_whole(tmp_path, chat, call):
+async def test_a_long_conversation_is_kept_whole(workspace, chat, call):
     """With the cost-aware policy: each range once, and the question in no state or session."""
     memory, model = opened(
-        tmp_path, policy=CostAwarePolicy(keep_tokens=100), context_window_tokens=1_500
+        workspace, policy=CostAwarePolicy(keep_tokens=100), context_window_tokens=1_500
     )
     graph = graph_of("node", memory, chat)
     for number in range(30):
@@ -206,10 +208,10 @@ async def test_a_long_conversation_is_kept_whole(tmp_path, chat, call):
 
 
 @pytest.mark.parametrize("window", [2_400, 2_800, 3_600])
-async def test_the_cheapest_prompt_has_room_for_the_question(tmp_path, chat, call, window):
+async def test_the_cheapest_prompt_has_room_for_the_question(workspace, chat, call, window):
     """A cost-aware consolidation begins while its range and the question fit: one call each."""
     policy = CostAwarePolicy(keep_tokens=100, mean_tokens=500)
-    memory, model = opened(tmp_path, context_window_tokens=window, policy=policy)
+    memory, model = opened(workspace, context_window_tokens=window, policy=policy)
     graph = graph_of("node", memory, chat)
     for number in range(60):
         said = [HumanMessage(f"q{number}{LONG}")]

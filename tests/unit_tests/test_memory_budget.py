@@ -12,6 +12,8 @@ from scripted import COUNTER, ScriptedChatModel, save_memory, session_of, talk, 
 from langchain_nanomem.memory_budget import crowd_out, fitted, told
 from langchain_nanomem.memory_repeats import lines_left, without_repeats
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 MEMORY = "# User\n- Ada\n\n# Plans\n- Berlin in May\n- a piano\n"
 LINES = st.lists(
     st.sampled_from(

@@ -21,14 +21,16 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel
 from langchain_nanomem import MemoryState, Nanomem, ScopeError
 from langchain_nanomem.memory import fence_memory
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 KEY = "cli:user"
 RUN: Any = {"configurable": {"session_id": KEY}}
 
 
 @pytest.fixture
-def mem(tmp_path, model):
+def mem(workspace, model):
     return Nanomem(
-        tmp_path, model=model, context_window_tokens=1_000, system_prompt="Be kind.", **FREE
+        workspace, model=model, context_window_tokens=1_000, system_prompt="Be kind.", **FREE
     )
 
 
@@ -71,11 +73,11 @@ async def test_a_long_conversation_stays_in_the_window(mem, model, chat, ask):
     assert [0, *(end for _, end in ends)] == [*(start for start, _ in ends), pointer]
 
 
-async def test_a_new_process_knows(mem, tmp_path, model, chat, ask):
+async def test_a_new_process_knows(mem, workspace, model, chat, ask):
     """What was said before a restart stands in the prompt after it."""
     await ask(mem.wrap(chat), "I'm Ada.")
     mem.memory.write_long_term("- likes tea")
-    again = Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+    again = Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
     await ask(again.wrap(chat), "Who am I?")
     assert chat.prompts[-1][0].content == fence_memory("- likes tea")
     assert [m.content for m in chat.prompts[-1][1:]] == ["I'm Ada.", f"a0{LONG}", "Who am I?"]
@@ -147,7 +149,7 @@ async def test_the_question_is_kept_when_the_model_fails(mem, ask):
     assert said(mem) == ["first", "second", "up"]
 
 
-async def test_write_errors_are_raised(mem, chat, ask, disk_full):
+async def test_write_errors_are_raised(mem, chat, ask, disk_full, tmp_path):
     """A full disk is no answer that was silently not recorded."""
     await ask(mem.wrap(chat), "first")
     full = RunnableLambda(lambda messages: disk_full(0) or AIMessage(f"late {len(messages)}"))
@@ -167,9 +169,9 @@ async def test_a_graphs_thread_is_refused(mem, chat, ask):
         await ask(mem.wrap(chat), "hi")
 
 
-async def test_scopes(tmp_path, chat, ask):
+async def test_scopes(workspace, chat, ask):
     """cases/consolidation.md 35: unclear, or another user's session: nobody is asked."""
-    mem = Nanomem(tmp_path / "w", model="extractive", scope="user")
+    mem = Nanomem(workspace, model="extractive", scope="user")
     with pytest.raises(ScopeError):
         await ask(mem.wrap(chat), "hi")
     await ask(mem.wrap(chat), "hi", {"configurable": {"session_id": "s", "user_id": "a"}})

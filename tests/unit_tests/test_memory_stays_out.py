@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -17,6 +15,8 @@ from langgraph.types import interrupt
 from scripted import ScriptedChatModel, save_memory
 
 from langchain_nanomem import MemoryState, Nanomem, TokenCounter
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 LONG = " word" * 90
 COUNTER = TokenCounter()  # one for all: it takes a while to load
@@ -51,8 +51,8 @@ def chat():
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    mem = Nanomem(tmp_path, model=model, system_prompt="You are Ada.", **FREE)
+def mem(workspace, model):
+    mem = Nanomem(workspace, model=model, system_prompt="You are Ada.", **FREE)
     mem.memory.write_long_term(f"- {BEFORE}")
     return mem
 
@@ -90,8 +90,7 @@ def found_in(value):
 
 def journal_records(mem):
     for info in mem.sessions.list_sessions():
-        for line in Path(info["path"]).read_text().splitlines():
-            yield json.loads(line)
+        yield from mem.sessions.journal.read(info["key"])[0]
 
 
 def assert_kept_nowhere(mem, chat, model):
@@ -193,12 +192,12 @@ def test_in_no_interrupted_run(mem, model):
     assert_kept_nowhere(mem, chat, model)
 
 
-async def test_no_token_of_the_consolidating_model_is_streamed(mem, chat):
+async def test_no_token_of_the_consolidating_model_is_streamed(open_memory):
     """With the same model for both, what it says to the memory is not shown to the user."""
     both = ScriptedChatModel(
         replies=[lambda m: save_memory(ENTRY, f"- {AFTER}") if "<conversation>" in str(m) else "a"]
     )
-    mem = Nanomem(mem.memory.workspace, model=both, **FREE)
+    mem = open_memory(model=both, **FREE)
     graph = StateGraph(MemoryState)
     graph.add_node("memory", mem.node(both))
     graph.add_edge(START, "memory")

@@ -8,10 +8,12 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
-from scripted import COUNTER, FREE, ScriptedChatModel, consolidator_of, save_memory
+from scripted import COUNTER, FREE, ScriptedChatModel, save_memory
 
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.fitting import shorten_results
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 WORDS = " ".join(f"w{number}" for number in range(3_000))
 BIG = f"begin {WORDS} end"
@@ -81,7 +83,7 @@ def test_an_answer_that_stays_says_nothing_more_either(make, run):
     assert (told.end, told.tokens_after) == (4, 300)
 
 
-def test_what_was_sent_meanwhile_says_nothing(tmp_path):
+def test_what_was_sent_meanwhile_says_nothing(make):
     """An answer to a prompt from before a consolidation may come after it."""
     told = threading.Event(), threading.Event()
 
@@ -90,7 +92,7 @@ def test_what_was_sent_meanwhile_says_nothing(tmp_path):
         assert told[1].wait(60)
         return save_memory()
 
-    consolidator = consolidator_of(tmp_path, think, deferred=True)
+    consolidator = make(think, deferred=True)
     session = said(consolidator, HumanMessage("q0"), AIMessage("a0", id="a0"), HumanMessage("q1"))
     assert consolidator.defer(session)
     assert told[0].wait(60)
@@ -112,10 +114,10 @@ def test_an_answer_without_an_id_tells_nothing(make):
 
 
 @pytest.mark.parametrize("saver", [NotImplemented, InMemorySaver, None])
-async def test_it_counts_in_a_graph(tmp_path, saver, call, model):
+async def test_it_counts_in_a_graph(workspace, saver, call, model):
     """A turn whose prompt the provider says is too large is consolidated before the next one."""
     chat = ScriptedChatModel(replies=[answer("a0", 500), answer("a1", 5_000), answer("a2", 600)])
-    memory = Nanomem(tmp_path, model=model, context_window_tokens=4_000, **FREE)
+    memory = Nanomem(workspace, model=model, context_window_tokens=4_000, **FREE)
     graph = StateGraph(MemoryState)
     graph.add_node("chat", memory.node(chat))
     graph.add_edge(START, "chat")
@@ -199,10 +201,10 @@ def test_user_and_assistant_are_never_shortened():
     assert shorten_results(messages, 200, COUNTER.count_text) == messages
 
 
-def test_it_is_chosen_by_an_option(tmp_path):
+def test_it_is_chosen_by_an_option(make):
     """The prompt has it short, the same in each turn; the session and its file have it whole."""
     options = {"window": 60_000, "token_counter": COUNTER, "max_tool_result_tokens": 300}
-    consolidator = consolidator_of(tmp_path, save_memory(), **options)
+    consolidator = make(save_memory(), **options)
     session = said(consolidator, *round_of(0, BIG))
     short = consolidator.estimate_prompt_tokens(session)
     assert short < 500
@@ -210,14 +212,14 @@ def test_it_is_chosen_by_an_option(tmp_path):
     said(consolidator, HumanMessage("q1"))
     end, removed = consolidator.pick_consolidation_boundary(session, 10)
     assert (end, removed < 500) == (4, True)
-    whole = consolidator_of(tmp_path, window=60_000, token_counter=COUNTER)
+    whole = make(window=60_000, token_counter=COUNTER)
     assert whole.estimate_prompt_tokens(session) > 5_000
 
 
-def test_a_chain_and_a_graph_show_it_short(tmp_path, model):
+def test_a_chain_and_a_graph_show_it_short(workspace, model):
     """In what the model is sent; the state has it whole."""
     memory = Nanomem(
-        tmp_path, model=model, context_window_tokens=60_000, max_tool_result_tokens=300, **FREE
+        workspace, model=model, context_window_tokens=60_000, max_tool_result_tokens=300, **FREE
     )
     chat = ScriptedChatModel(replies=["ok"])
     graph = StateGraph(MemoryState)

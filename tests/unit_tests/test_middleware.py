@@ -20,9 +20,12 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from scripted import COUNTER, FREE, LONG, ScriptedChatModel, consolidated, recorded
+from stores import bytes_in, edit_memory
 
 from langchain_nanomem import Nanomem, NanomemMiddleware, ScopeError
 from langchain_nanomem.memory import fence_memory
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 RUN: Any = {"configurable": {"thread_id": "t"}}
 POINTER = "last_consolidated_id"
@@ -41,8 +44,8 @@ def called(*places, text=""):
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    return Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+def mem(workspace, model):
+    return Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
 
 
 @pytest.fixture(params=["nanomem", "memory", "none"])
@@ -149,7 +152,7 @@ async def test_memory_changed_on_disk_is_seen_in_the_next_turn(talk_with, mem, c
     mem.memory.write_long_term("- likes tea")
     talk = talk_with(chat, saver)
     await talk.say(HumanMessage("hi"))
-    mem.memory.memory_path.write_text("- likes coffee\n")
+    edit_memory(mem.memory, "- likes coffee\n")
     await talk.say(HumanMessage("hi again"))
     assert [prompt[0].content for prompt in chat.prompts] == [
         f"Be kind.\n\n{fence_memory(memory)}" for memory in ("- likes tea", "- likes coffee\n")
@@ -178,9 +181,9 @@ async def test_a_failing_model_never_stops_a_turn(talk_with, mem, chat, model, s
     assert all(m.content in raw for m in state["messages"] if m.id in gone)
 
 
-async def test_scope_errors_come_before_any_model_call(tmp_path, call, saver, chat, model):
+async def test_scope_errors_come_before_any_model_call(workspace, call, saver, chat, model):
     """cases/consolidation.md 35: unclear, or another user's session: nobody is asked."""
-    mem = Nanomem(tmp_path / "w", model=model, scope="user")
+    mem = Nanomem(workspace, model=model, scope="user")
     agent = create_agent(chat, middleware=[mem.middleware()], checkpointer=saver)
     talk = Talk(agent, call)
     with pytest.raises(ScopeError):
@@ -216,7 +219,7 @@ async def test_a_long_loop_of_tools_stays_in_the_window(talk_with, mem, model, s
         assert asked == [m.tool_call_id for m in prompt if m.type == "tool"]
 
 
-async def test_a_person_in_the_loop(talk_with, mem, model):
+async def test_a_person_in_the_loop(talk_with, mem, open_memory, model):
     """A call that waits is approved after a restart; the turns before went into memory."""
     replies = [*(f"a{n}{LONG}" for n in range(6)), called("x"), "done"]
     ask = HumanInTheLoopMiddleware(interrupt_on={"look": True})
@@ -224,7 +227,7 @@ async def test_a_person_in_the_loop(talk_with, mem, model):
     await talk.turns(6)
     waiting = await talk.say(HumanMessage("Look it up."))
     assert waiting["__interrupt__"]
-    again = Nanomem(mem.checkpointer.sessions.journal.workspace, model=model, **FREE)
+    again = open_memory(model=model, **FREE)
     talk.agent = create_agent(
         ScriptedChatModel(replies=["done"]),
         [look],
@@ -237,7 +240,9 @@ async def test_a_person_in_the_loop(talk_with, mem, model):
     assert consolidated(again)
 
 
-async def test_what_another_middleware_hides_is_not_recorded(talk_with, mem, chat, saver):
+async def test_what_another_middleware_hides_is_not_recorded(
+    talk_with, mem, workspace, chat, saver
+):
     """PII is redacted on its way into the state, and is then nowhere in the workspace."""
     hide = PIIMiddleware("email", strategy="redact", apply_to_output=True)
     chat.replies = ["Write to ann@example.org", "Bye"]
@@ -246,8 +251,7 @@ async def test_what_another_middleware_hides_is_not_recorded(talk_with, mem, cha
     await talk.say(HumanMessage("Thanks"))
     assert "[REDACTED_EMAIL]" in " ".join(recorded(mem).values())
     if saver is not mem.checkpointer:  # its checkpoints have what the program put, as any saver's
-        files = [path.read_text() for path in mem.sessions.journal.workspace.rglob("*.jsonl")]
-        assert not any("@example.org" in text for text in files)
+        assert not any(b"@example.org" in content for content in bytes_in(workspace).values())
 
 
 async def test_beside_other_middlewares(talk_with, mem, chat, saver):

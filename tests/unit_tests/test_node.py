@@ -26,6 +26,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 from scripted import FREE, LONG, ScriptedChatModel, consolidated, recorded, save_memory
+from stores import edit_memory
 
 from langchain_nanomem import (
     MemoryPrompt,
@@ -37,6 +38,8 @@ from langchain_nanomem import (
 from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 RUN = {"configurable": {"thread_id": "t"}}
 SAVERS = ["nanomem", "memory", "none"]
@@ -78,8 +81,8 @@ def saver(request):
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    return Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+def mem(workspace, model):
+    return Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
 
 
 def saver_of(mem, name):
@@ -162,7 +165,7 @@ async def test_memory_changed_on_disk_is_seen_in_the_next_turn(talk, mem, chat):
     """cases/consolidation.md 32: a checkpointed thread does not keep a stale memory."""
     mem.memory.write_long_term("- likes tea")
     await talk.say(HumanMessage("hi"))
-    mem.memory.memory_path.write_text("- likes coffee\n")
+    edit_memory(mem.memory, "- likes coffee\n")
     await talk.say(HumanMessage("hi again"))
     assert [prompt[0].content for prompt in chat.prompts] == [
         fence_memory("- likes tea"),
@@ -192,9 +195,9 @@ async def test_the_systems_message_in_the_state_is_kept(talk, mem, chat, model):
     assert model.calls > 1
 
 
-async def test_scope_errors_come_before_any_model_call(tmp_path, colour, saver, chat, model):
+async def test_scope_errors_come_before_any_model_call(workspace, colour, saver, chat, model):
     """cases/consolidation.md 35: unclear, or another user's session: nobody is asked."""
-    mem = Nanomem(tmp_path, model=model, scope="user")
+    mem = Nanomem(workspace, model=model, scope="user")
     talk = Talk(graph_of(mem, mem.node(chat), saver_of(mem, saver)), colour, saver)
     with pytest.raises(ScopeError):
         await talk.say(HumanMessage("hi"))
@@ -222,7 +225,7 @@ async def test_every_durability_gives_the_same(mem, chat, model, colour, durabil
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_what_was_consolidated_survives_a_run_that_dies(mem, model, durability):
+def test_what_was_consolidated_survives_a_run_that_dies(mem, open_memory, model, durability):
     """No consolidated message is lost, also where the run ends before its first checkpoint."""
     rounds = [
         AIMessage("", tool_calls=[{"name": "look", "args": {"q": f"{n}{LONG}"}, "id": f"c{n}"}])
@@ -231,17 +234,17 @@ def test_what_was_consolidated_survives_a_run_that_dies(mem, model, durability):
     loop = agent(mem, ScriptedChatModel(replies=[*rounds, RuntimeError("power cut")]))
     with pytest.raises(RuntimeError, match="power cut"):
         loop.invoke({"messages": [HumanMessage("go")]}, RUN, durability=durability)
-    again = Nanomem(mem.memory.workspace)
+    again = open_memory()
     gone = [message_id for ids in consolidated(again) for message_id in ids]
     assert model.calls > 0
     assert set(gone) <= recorded(again).keys()
 
 
-async def test_a_restart_goes_on_where_it_was(tmp_path, model, chat, colour):
+async def test_a_restart_goes_on_where_it_was(workspace, model, chat, colour):
     """cases/consolidation.md 12: another process on the directory has state, pointer, memory."""
     states = []
     for start in (0, 8):
-        mem = Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+        mem = Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
         talk = Talk(graph_of(mem, mem.node(chat), mem.checkpointer), colour, "nanomem")
         if start:
             assert talk.graph.get_state(RUN).values == states[0]
@@ -252,10 +255,10 @@ async def test_a_restart_goes_on_where_it_was(tmp_path, model, chat, colour):
     assert chat.prompts[-1][0].content == fence_memory(f"- facts of {model.calls - 1}")
 
 
-async def test_a_stateless_thread_begins_anew_but_remembers(tmp_path, model, chat, colour):
+async def test_a_stateless_thread_begins_anew_but_remembers(workspace, model, chat, colour):
     """After a restart without a saver the messages are new ones, memory and journal go on."""
     for _ in range(2):
-        mem = Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+        mem = Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
         talk = Talk(graph_of(mem, mem.node(chat), InMemorySaver()), colour, "memory")
         state = await talk.turns(8)
         assert chat.prompts[-1][-1].content == f"q7{LONG}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import json
-from pathlib import Path
+import uuid
 from typing import TypedDict
 
 import pytest
@@ -15,13 +14,16 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
-from places import MODES, PLACES, InAgent, at_once
+from places import KEY, MODES, PLACES, InAgent, at_once
 from scripted import COUNTER, FREE, LONG, ScriptedChatModel, flat_tokens, save_memory
+from stores import edit_memory
 
 from langchain_nanomem import ConsolidationError, Nanomem, ScopeError
 from langchain_nanomem.memory import MEMORY_TAG, fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 SYSTEM = "Be kind."
 KINDS = {**PLACES, "trimmed": functools.partial(InAgent, trim_state=True)}
@@ -43,12 +45,12 @@ def called(*queries):
 
 
 @pytest.fixture
-def open_memory(tmp_path, model):
+def open_memory(workspace, model):
     """Opens the workspace, as a process has it that starts now."""
 
     def open_memory(**options):
         given = {"model": model, "context_window_tokens": 1_000, "system_prompt": SYSTEM}
-        return Nanomem(tmp_path, **FREE | given | options)
+        return Nanomem(workspace, **FREE | given | options)
 
     return open_memory
 
@@ -89,9 +91,8 @@ def entries(place):
 
 
 def records_of(place):
-    """All that is in the session's file."""
-    path = Path(place.memory.sessions.list_sessions()[0]["path"])
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    """All that is in the session's journal."""
+    return place.memory.sessions.journal.read(KEY)[0]
 
 
 def assert_once(place, model):
@@ -208,7 +209,7 @@ async def test_memory_changed_on_disk_is_seen_in_the_next_turn(place, chat):
     """cases/consolidation.md 32: no thread keeps a stale one."""
     place.memory.memory.write_long_term("- likes tea")
     await place.turn("hi")
-    place.memory.memory.memory_path.write_text("- likes coffee\n")
+    edit_memory(place.memory.memory, "- likes coffee\n")
     await place.turn("hi again")
     assert [prompt[0].content for prompt in chat.prompts] == [
         f"{SYSTEM}\n\n{fence_memory(memory)}" for memory in ("- likes tea", "- likes coffee\n")
@@ -353,7 +354,7 @@ async def test_a_counter_of_ones_own(place_of, open_memory, model, chat):
     assert model.calls == len(place.ranges()) > 2
 
 
-async def test_a_turn_counts_what_is_new(place_of, open_memory, chat, monkeypatch, tmp_path):
+async def test_a_turn_counts_what_is_new(place_of, open_memory, chat, monkeypatch):
     """cases/consolidation.md 40: of a long conversation only new texts are measured."""
     memory = open_memory(context_window_tokens=10_000_000)
     place = place_of(memory)
@@ -362,7 +363,7 @@ async def test_a_turn_counts_what_is_new(place_of, open_memory, chat, monkeypatc
     measured = []
     measure = COUNTER._loaded()
     monkeypatch.setattr(COUNTER, "_measure", lambda text: measured.append(text) or measure(text))
-    new = f"new in {tmp_path}"
+    new = f"new {uuid.uuid4()}"
     await place.turn(new)
     assert measured.count(new) == 1
     assert not [text for text in measured if text.startswith("old")]

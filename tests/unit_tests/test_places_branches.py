@@ -17,6 +17,8 @@ from scripted import COUNTER, FREE, LONG, consolidated, recorded
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.memory import fence_memory
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 POINTER = "last_consolidated_id"
 
 
@@ -44,8 +46,8 @@ KINDS = {"graph": InGraph, "agent": InAgent, "delta": InDeltaGraph}
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    return Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+def mem(workspace, model):
+    return Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
 
 
 @pytest.fixture(params=["nanomem", "memory"])

@@ -17,12 +17,14 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel, consolidated, recor
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.memory import MEMORY_TAG
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 RUN: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
-def mem(tmp_path, model):
-    return Nanomem(tmp_path, model=model, context_window_tokens=1_000, **FREE)
+def mem(workspace, model):
+    return Nanomem(workspace, model=model, context_window_tokens=1_000, **FREE)
 
 
 @pytest.fixture(params=["nanomem", "memory"])

@@ -11,9 +11,12 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 from scripted import COUNTER, FREE, LONG, ScriptedChatModel, consolidated, recorded
+from stores import edit_memory
 
 from langchain_nanomem import Nanomem, ReactMemoryState, create_pre_model_hook
 from langchain_nanomem.memory import MEMORY_TAG, fence_memory
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 RUN: Any = {"configurable": {"thread_id": "t"}}
@@ -28,9 +31,9 @@ def look(q: str) -> str:
 
 
 @pytest.fixture
-def mem(tmp_path, model):
+def mem(workspace, model):
     return Nanomem(
-        tmp_path, model=model, context_window_tokens=1_000, system_prompt="Be kind.", **FREE
+        workspace, model=model, context_window_tokens=1_000, system_prompt="Be kind.", **FREE
     )
 
 
@@ -121,17 +124,16 @@ async def test_memory_changed_on_disk_is_seen_in_the_next_turn(mem, chat, saver,
     """cases/consolidation.md 32: what the last checkpoint holds of it is not used again."""
     agent = agent_of(mem, chat, saver)
     for n, memory in enumerate(("- likes tea", "- likes coffee\n")):
-        mem.memory.memory_path.parent.mkdir(parents=True, exist_ok=True)
-        mem.memory.memory_path.write_text(memory)
+        edit_memory(mem.memory, memory)
         await turns(agent, 1, start=n)
         assert chat.prompts[-1][0].content == f"Be kind.\n\n{fence_memory(memory)}"
 
 
-async def test_a_restart_goes_on_where_it_was(mem, model, chat, turns):
+async def test_a_restart_goes_on_where_it_was(mem, open_memory, model, chat, turns):
     """cases/consolidation.md 12: another process has the pointer; nothing goes in twice."""
     await turns(agent_of(mem, chat, mem.checkpointer), 8)
     calls = model.calls
-    again = Nanomem(mem.memory.workspace, model=model, context_window_tokens=1_000, **FREE)
+    again = open_memory(model=model, context_window_tokens=1_000, **FREE)
     agent = agent_of(again, chat, again.checkpointer)
     pointer = agent.get_state(RUN).values[POINTER]
     assert pointer == consolidated(again)[-1][-1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+import warm
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
@@ -13,6 +13,8 @@ from leaks import EVERYWHERE, TOLD, leaks, lines_of, written
 from scripted import FREE, LONG, ScriptedChatModel, save_memory
 
 from langchain_nanomem import MemoryState, Nanomem, NanomemSaver, SessionManager
+
+pytestmark = pytest.mark.back_ends("files", "postgres")
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
@@ -34,7 +36,7 @@ def graph_of(saver):
     return graph.compile(checkpointer=saver)
 
 
-async def test_a_trimmed_state(tmp_path, call):
+async def test_a_trimmed_state(workspace, call):
     """What leaves the state stays in the session, once, also where others go on with it."""
     replies = [save_memory(TOLD, f"- {TOLD}") for _ in range(9)]
     model = ScriptedChatModel(replies=replies)
@@ -42,7 +44,7 @@ async def test_a_trimmed_state(tmp_path, call):
     for turn in range(8):
         if turn in {0, 5}:
             memory = Nanomem(
-                tmp_path, model=model, redaction=EVERYWHERE, context_window_tokens=900, **FREE
+                workspace, model=model, redaction=EVERYWHERE, context_window_tokens=900, **FREE
             )
             graph = StateGraph(MemoryState)
             graph.add_node("chat", memory.node(chat, trim_state=True))
@@ -53,20 +55,20 @@ async def test_a_trimmed_state(tmp_path, call):
     kept = memory.sessions.get_or_create("t").messages
     expected = [f"{who}{turn}" for turn in range(8) for who in "qa"]
     assert [one["content"].split()[0] for one in kept] == expected
-    assert len(state["messages"]) < len(kept) == len(lines_of(tmp_path))
-    assert leaks(written(tmp_path)) == []
+    assert len(state["messages"]) < len(kept) == len(lines_of(workspace))
+    assert leaks(written(workspace)) == []
 
 
-async def test_an_encrypting_serializer(tmp_path, call):
+async def test_an_encrypting_serializer(workspace, call):
     """It gets to see nothing sensitive either, and each message once."""
     for said in ([HumanMessage(TOLD)], [("user", TOLD)], TOLD):
-        sessions = SessionManager(tmp_path, redaction=EVERYWHERE)
+        sessions = SessionManager(workspace, redaction=EVERYWHERE)
         graph = graph_of(NanomemSaver(sessions, serde=EncryptedSerializer(Open())))
         await call(graph, "invoke", {"messages": said}, CONFIG)
     stored = graph.get_state(CONFIG).values["messages"]
-    assert [one.id for one in stored] == lines_of(tmp_path)
+    assert [one.id for one in stored] == lines_of(workspace)
     assert "my aws is [secret]" in stored[0].content
-    assert leaks(written(tmp_path)) == []
+    assert leaks(written(workspace)) == []
 
 
 async def test_an_archived_session(tmp_path, call):
@@ -83,19 +85,20 @@ async def test_an_archived_session(tmp_path, call):
     assert leaks(written(tmp_path)) == []
 
 
-def test_several_processes(tmp_path):
+def test_several_processes(workspace, address, tmp_path):
     """Processes that go on with one thread at once write no secret, and no message twice."""
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "from stores import workspace_at\n"
         "from test_redacted_everywhere import *\n"
         "for _ in range(3):\n"
-        "    saver = NanomemSaver(SessionManager(sys.argv[1], redaction=EVERYWHERE))\n"
+        "    journal = workspace_at(sys.argv[1]).journal\n"
+        "    saver = NanomemSaver(SessionManager(journal, redaction=EVERYWHERE))\n"
         "    graph_of(saver).invoke({'messages': [('user', TOLD), HumanMessage(TOLD)]}, CONFIG)"
     )
     here = Path(__file__).parent
-    command = [sys.executable, "-c", code, str(tmp_path), str(here), str(here.parent)]
-    running = [subprocess.Popen(command) for _ in range(3)]
-    assert [process.wait() for process in running] == [0] * 3
-    ids = lines_of(tmp_path)
+    running = [warm.Process(code, [address, here, here.parent]) for _ in range(3)]
+    assert [process.communicate() for process in running] == [("", "")] * 3
+    ids = lines_of(workspace)
     assert len(ids) == len(set(ids)) == 3 * 9
-    assert leaks(written(tmp_path)) == []
+    assert leaks(written(workspace)) == []

@@ -33,6 +33,8 @@ from langchain_nanomem.repair import (
 from langchain_nanomem.session import INTERRUPTED
 from langchain_nanomem.window import live_window
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 THREAD = {"configurable": {"thread_id": "chat:1"}}
 
 
@@ -49,8 +51,8 @@ def repair(request):
 
 
 @pytest.fixture
-def saver(tmp_path):
-    return NanomemSaver(SessionManager(tmp_path))
+def saver(workspace):
+    return NanomemSaver(SessionManager(workspace))
 
 
 class Added(TypedDict):
@@ -319,30 +321,32 @@ import os, sys
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langchain_nanomem import NanomemSaver, SessionManager
+from stores import workspace_at
 calls = [{"name": "look", "args": {}, "id": "c", "type": "tool_call"}]
 builder = StateGraph(MessagesState)
 builder.add_node("model", lambda _: {"messages": [AIMessage("", tool_calls=calls)]})
 builder.add_node("tools", lambda _: os._exit(9))
 builder.add_edge(START, "model")
 builder.add_edge("model", "tools")
-graph = builder.compile(checkpointer=NanomemSaver(SessionManager(sys.argv[1])))
+sessions = SessionManager(workspace_at(sys.argv[1]).journal)
+graph = builder.compile(checkpointer=NanomemSaver(sessions))
 config = {"configurable": {"thread_id": "chat:1"}}
 graph.invoke({"messages": [("user", "look")]}, config, durability="sync")
 """
 
 
-async def test_a_killed_process_leaves_what_can_be_repaired(tmp_path, repair):
+async def test_a_killed_process_leaves_what_can_be_repaired(address, workspace, repair):
     """cases/checkpointer.md 15, 23: after a kill the next process repairs, and its turn passes."""
     path = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    command = [sys.executable, "-c", KILLED, address]
     environment = {**os.environ, "PYTHONPATH": path}
     done = await asyncio.to_thread(subprocess.run, command, env=environment, check=False)
     assert done.returncode == 9
-    agent = Agent(NanomemSaver(SessionManager(tmp_path)))
+    agent = Agent(NanomemSaver(SessionManager(workspace)))
     assert len(await repair(agent.graph, abandon_tasks=True)) == 1
     agent.say("go on")
     assert [m.content for m in agent.messages()] == ["look", "", INTERRUPTED, "go on", "done"]
-    history = SessionManager(tmp_path).get_or_create("chat:1").get_history()
+    history = SessionManager(workspace).get_or_create("chat:1").get_history()
     assert [m["content"] for m in history] == [m.content for m in agent.messages()]
 
 

@@ -13,6 +13,8 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel, save_memory, sessio
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.window import with_memory
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "t"}}
 SECRET = "- the cat is called Mitsou"
 MARK = {"type": "ephemeral"}
@@ -36,12 +38,12 @@ async def streamed(colour, graph, text, mode):
 
 
 @pytest.mark.parametrize("kind", ["node", "agent"])
-async def test_a_graphs_stream_tells_of_it_in_numbers(tmp_path, kind, colour, chat):
+async def test_a_graphs_stream_tells_of_it_in_numbers(workspace, kind, colour, chat):
     """One custom event for each, with the prompt's tokens before and after, and no word of it."""
     model = ScriptedChatModel(replies=[save_memory("They spoke of Mitsou.", SECRET)])
     told = []
     memory = Nanomem(
-        tmp_path, model=model, on_consolidated=told.append, context_window_tokens=900, **FREE
+        workspace, model=model, on_consolidated=told.append, context_window_tokens=900, **FREE
     )
     graph = graph_of(kind, memory, chat)
     events = [
@@ -99,10 +101,10 @@ def test_a_mark_of_ones_own_stays():
 
 
 @pytest.mark.parametrize("kind", ["node", "agent"])
-def test_it_is_asked_for_once(tmp_path, kind, chat):
+def test_it_is_asked_for_once(workspace, kind, chat):
     """An option of `Nanomem` for all places; the count of tokens is that of the words."""
     memory = Nanomem(
-        tmp_path,
+        workspace,
         model=ScriptedChatModel(replies=[save_memory()]),
         system_prompt="You are Ada.",
         cache_control=MARK,

@@ -17,6 +17,8 @@ from scripted import FREE, LONG, ScriptedChatModel, consolidated, recorded
 
 from langchain_nanomem import MemoryState, Nanomem, SessionManager
 
+pytestmark = pytest.mark.back_ends("files", "postgres")
+
 CONFIG = {"configurable": {"thread_id": "t"}}
 
 
@@ -25,8 +27,8 @@ def opened(path, model, **options):
 
 
 @pytest.fixture
-def memory(tmp_path, model):
-    return opened(tmp_path, model)
+def memory(workspace, model):
+    return opened(workspace, model)
 
 
 def node_graph(memory, chat, saver, state=MemoryState):
@@ -78,7 +80,7 @@ def said(count):
 
 
 def session_of(memory, key="t"):
-    return SessionManager(memory.sessions.journal.workspace).get_or_create(key)
+    return SessionManager(memory.memory.backend.journal).get_or_create(key)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -97,11 +99,11 @@ async def test_the_state_stays_short_and_the_session_whole(
     assert set(recorded(memory)) >= {f"q{n}" for n in range(12)}
 
 
-async def test_prompts_are_the_same_as_without(tmp_path, make_graph, model, chat, call):
+async def test_prompts_are_the_same_as_without(elsewhere, make_graph, model, chat, call):
     """Trimming is about the state alone: each prompt is what it would have been."""
     prompts = []
-    for name, trims in (("trimmed", True), ("whole", False)):
-        memory = opened(tmp_path / name, model.model_copy(deep=True))
+    for trims in (True, False):
+        memory = opened(elsewhere(), model.model_copy(deep=True))
         chatting = chat.model_copy(deep=True)
         if trims:
             graph = make_graph(memory, chatting, memory.checkpointer)
@@ -136,9 +138,9 @@ async def test_under_other_checkpointers(memory, make_graph, chat, call, saver):
     assert shown == said(10)
 
 
-async def test_system_messages_and_the_turn_that_goes_on_stay(tmp_path, model, call):
+async def test_system_messages_and_the_turn_that_goes_on_stay(workspace, model, call):
     """One endless turn of tools: its question stays in the state, pinned; no round is parted."""
-    memory = opened(tmp_path, model)
+    memory = opened(workspace, model)
     calls = [
         AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": f"c{n}"}], id=f"call{n}")
         for n in range(8)
@@ -292,8 +294,8 @@ async def test_a_new_process_reads_it_from_the_index(memory, chat, call):
     """What was trimmed is in the index beside the journal, too."""
     graph = node_graph(memory, chat, memory.checkpointer)
     await talk(call, graph, range(60))
-    assert list((memory.sessions.journal.workspace / ".index").iterdir())
-    fresh = SessionManager(memory.sessions.journal.workspace)
+    assert memory.sessions.journal.index("t")
+    fresh = SessionManager(memory.memory.backend.journal)
     assert words(fresh.get_or_create("t").messages)[::2] == [f"q{n}" for n in range(60)]
 
 
