@@ -42,6 +42,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("workspace", names, indirect=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave one colour out on a database where a mark says so."""
+    left_out = [item for item in items if _is_left_out(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in {*left_out}]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    marker, call = item.get_closest_marker("back_ends"), getattr(item, "callspec", None)
+    if marker is None or call is None or call.params.get("workspace") in {None, "files"}:
+        return False
+    other = {"sync": "async", "async": "sync"}.get(marker.kwargs.get("colour"))
+    return other is not None and other in call.params.values()
+
+
 @pytest.fixture
 def workspace(request, tmp_path: Path) -> Iterator[Path | Journal]:
     """Where a test's sessions are kept: what `SessionManager` takes."""

@@ -22,7 +22,7 @@ from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 LONG = " word" * 90
 COUNTER = TokenCounter()  # one for all: it takes a while to load

@@ -22,7 +22,7 @@ from scripted import (
 from langchain_nanomem import CostAwarePolicy, MemoryState, Nanomem
 from langchain_nanomem.policy import Thresholds
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 ENTRY, UPDATE = "They spoke of Mitsou.", "- the cat is called Mitsou"

@@ -21,7 +21,7 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel
 from langchain_nanomem import MemoryState, Nanomem, ScopeError
 from langchain_nanomem.memory import fence_memory
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 KEY = "cli:user"
 RUN: Any = {"configurable": {"session_id": KEY}}

@@ -13,7 +13,7 @@ from scripted import COUNTER, FREE, ScriptedChatModel, save_memory
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.fitting import shorten_results
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 WORDS = " ".join(f"w{number}" for number in range(3_000))
 BIG = f"begin {WORDS} end"

@@ -25,7 +25,7 @@ from stores import bytes_in, edit_memory
 from langchain_nanomem import Nanomem, NanomemMiddleware, ScopeError
 from langchain_nanomem.memory import fence_memory
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 RUN: Any = {"configurable": {"thread_id": "t"}}
 POINTER = "last_consolidated_id"

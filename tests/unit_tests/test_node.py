@@ -39,7 +39,7 @@ from langchain_nanomem.memory import fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 RUN = {"configurable": {"thread_id": "t"}}
 SAVERS = ["nanomem", "memory", "none"]

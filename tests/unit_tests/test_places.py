@@ -23,7 +23,7 @@ from langchain_nanomem.memory import MEMORY_TAG, fence_memory
 from langchain_nanomem.session import legal_view
 from langchain_nanomem.window import message_shape
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 SYSTEM = "Be kind."
 KINDS = {**PLACES, "trimmed": functools.partial(InAgent, trim_state=True)}

@@ -17,7 +17,7 @@ from scripted import COUNTER, FREE, LONG, consolidated, recorded
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.memory import fence_memory
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 POINTER = "last_consolidated_id"
 

@@ -17,7 +17,7 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel, consolidated, recor
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.memory import MEMORY_TAG
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 RUN: Any = {"configurable": {"thread_id": "t"}}
 

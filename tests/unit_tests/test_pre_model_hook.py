@@ -16,7 +16,7 @@ from stores import edit_memory
 from langchain_nanomem import Nanomem, ReactMemoryState, create_pre_model_hook
 from langchain_nanomem.memory import MEMORY_TAG, fence_memory
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 RUN: Any = {"configurable": {"thread_id": "t"}}

@@ -33,7 +33,7 @@ from langchain_nanomem.repair import (
 from langchain_nanomem.session import INTERRUPTED
 from langchain_nanomem.window import live_window
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 THREAD = {"configurable": {"thread_id": "chat:1"}}
 

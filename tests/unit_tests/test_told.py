@@ -13,7 +13,7 @@ from scripted import COUNTER, FREE, LONG, ScriptedChatModel, save_memory, sessio
 from langchain_nanomem import MemoryState, Nanomem
 from langchain_nanomem.window import with_memory
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 SECRET = "- the cat is called Mitsou"

@@ -17,7 +17,7 @@ from scripted import FREE, LONG, ScriptedChatModel, consolidated, recorded
 
 from langchain_nanomem import MemoryState, Nanomem, SessionManager
 
-pytestmark = pytest.mark.back_ends("files", "postgres")
+pytestmark = pytest.mark.back_ends("files", "postgres", colour="async")
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
