@@ -10,13 +10,20 @@ import contextlib
 import copy
 import math
 import os
+import re
 import threading
 import time
+from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 try:
     import psycopg
+    from psycopg.adapt import Transformer
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.errors import error_from_result
+    from psycopg.generators import execute
+    from psycopg.pq import ExecStatus, Format
     from psycopg.rows import tuple_row
     from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 except ImportError as error:
@@ -166,7 +173,8 @@ class Database:
         """The row that a function gives, in one statement, which is a transaction of its own.
 
         A pipeline that sets the limits before would cost twice as much. A limit for statements
-        comes too late in one; one for transactions, which older servers don't have, does not.
+        comes too late in one; one for transactions, which older servers don't have, does not. A
+        cursor would cost as much again as sending the values as they are.
 
         Args:
             function: The function, which takes as its first argument ``given.lock_limit``.
@@ -182,10 +190,7 @@ class Database:
                 return _answers(connection, (self._brief, statement))[1][0]
             given = _LIMITING + self._naming
             limits = (self.lock_limit, self._limits[1], *self._named)
-            cursor = connection.cursor(binary=True, row_factory=tuple_row)
-            cursor.execute(_CALLING % (given, text), (*limits, *values), prepare=False)
-            row: tuple[Any, ...] = cursor.fetchone() or ()
-            return row
+            return _row_of(connection, _CALLING % (given, text), (*limits, *values))
 
     @contextlib.contextmanager
     def _lent(self) -> Iterator[psycopg.Connection[Any]]:
@@ -408,6 +413,38 @@ def _answers(connection: psycopg.Connection[Any], queries: tuple[Query, ...]) ->
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
+def _row_of(
+    connection: psycopg.Connection[Any], statement: bytes, values: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The only row that a statement gives, which tells the server the type of each value."""
+    sent, are_binary = list(map(_sent, values)), [type(one) is bytes for one in values]
+    with connection.lock:
+        connection.pgconn.send_query_params(
+            _numbered(statement), sent, None, are_binary, Format.BINARY
+        )
+        result = connection.wait(execute(connection.pgconn))[-1]
+    if result.status != ExecStatus.TUPLES_OK:
+        raise error_from_result(result, connection.info.encoding)
+    made = Transformer(connection)
+    made.set_pgresult(result)
+    return made.load_row(0, tuple) or ()
+
+
+@lru_cache(64)
+def _numbered(statement: bytes) -> bytes:
+    """A statement with the server's own placeholders."""
+    numbers = count(1)
+    return _PLACEHOLDER.sub(lambda _: b"$%d" % next(numbers), statement).replace(b"%%", b"%")
+
+
+def _sent(value: Any) -> bytes | None:
+    """A value as the server reads it; bytes as they are."""
+    if value is None or type(value) is bytes:
+        return value
+    text = "{" + ",".join(map(str, value)) + "}" if isinstance(value, list) else str(value)
+    return text.encode()
+
+
 def _read_address(address: str) -> tuple[list[str], dict[str, Any]]:
     """The secrets in an address, and what else libpq takes from it."""
     secrets = secrets_in(address) if address.startswith(URL_SCHEMES) else []
@@ -454,6 +491,7 @@ _SETTINGS = (
 """With them a machine that vanished has lost its locks after half a minute."""
 _NAMING = b", set_config('nanomem.scope', %s, true)"
 _LIMITING = b", set_config('transaction_timeout', %s, true)"
+_PLACEHOLDER = re.compile(rb"%[sb]")
 _CALLING = b"""
 SELECT told.* FROM (SELECT %%s::text AS lock_limit%b OFFSET 0) AS given, LATERAL %b AS told
 """
