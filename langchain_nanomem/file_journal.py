@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from langchain_nanomem.connection_urls import check_no_address
 from langchain_nanomem.errors import CorruptRecordError
-from langchain_nanomem.file_reader import FileReader, position_at, sound_end
+from langchain_nanomem.file_reader import FileReader, Written, position_at, sound_end
 from langchain_nanomem.files import (
     LockDirectory,
     file_stem,
@@ -30,6 +30,7 @@ from langchain_nanomem.files import (
     write_all,
 )
 from langchain_nanomem.journal import (
+    ORIGIN,
     Journal,
     JournalInfo,
     JournalReader,
@@ -128,12 +129,20 @@ class FileJournal(Journal):
                 if expected_end not in {None, position_at(fd, end)}:
                     raise ReplacedError(key)
                 _append_bytes(fd, path, end, content, sync=sync)
-                return position_at(fd, os.fstat(fd).st_size)
+                new_end = position_at(fd, os.fstat(fd).st_size)
+            is_whole = expected_end is not None and new_end.offset == end + len(content)
+            written = Written(expected_end or ORIGIN, content, new_end) if is_whole else None
+            self._locks.set_note(file_stem(key), written)
+            return new_end
 
     @override
     @contextlib.contextmanager
     def open(self, key: str) -> Iterator[JournalReader]:
-        reader = FileReader(self.path(key), functools.partial(self._is_abandoned, key))
+        reader = FileReader(
+            self.path(key),
+            functools.partial(self._is_abandoned, key),
+            functools.partial(self._written, key),
+        )
         try:
             yield reader
         finally:
@@ -145,6 +154,7 @@ class FileJournal(Journal):
         with self.lock(key):
             path = self.path(key)
             make_directory(path.parent)
+            self._locks.set_note(file_stem(key), None)
             if erase:
                 self._bury(key, path)
             self._forget_index(key)
@@ -225,6 +235,7 @@ class FileJournal(Journal):
 
     def _take_out(self, key: str, path: Path) -> None:
         """Remove the file of a journal, and what was made of it. The caller holds the lock."""
+        self._locks.set_note(file_stem(key), None)
         self._forget_index(key)
         path.unlink(missing_ok=True)
         temporary_of(path).unlink(missing_ok=True)
@@ -347,6 +358,11 @@ class FileJournal(Journal):
 
     def _tombstone(self, name: bytes) -> Path:
         return self._tombstones / name.hex()
+
+    def _written(self, key: str) -> Written | None:
+        """What was appended last under the lock that is still held; nobody else wrote since."""
+        note = self._locks.note(file_stem(key))
+        return note if isinstance(note, Written) else None
 
     def _is_abandoned(self, key: str, fd: int, size: int) -> bool:
         """Whether nobody is writing what stands at the end of a file of `size` bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
 
@@ -41,6 +41,14 @@ _GAP_BYTES = 16_384
 """What is rather read along than left out by a second call."""
 
 
+class Written(NamedTuple):
+    """What was appended last, while nobody else could write."""
+
+    start: Position
+    content: bytes
+    end: Position
+
+
 class FileReader(JournalReader):
     """The lines of a file as records.
 
@@ -48,11 +56,18 @@ class FileReader(JournalReader):
         path: The file; it may be missing.
         is_abandoned: Given a descriptor and a size: whether nobody is writing what stands
             behind the last whole line.
+        written: What need not be read, since it was just written; None where there is nothing.
     """
 
-    def __init__(self, path: Path, is_abandoned: Callable[[int, int], bool]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        is_abandoned: Callable[[int, int], bool],
+        written: Callable[[], Written | None] = lambda: None,
+    ) -> None:
         self._path = path
         self._is_abandoned = is_abandoned
+        self._written = written
         self._fd: int | None = None
         self._open()
 
@@ -81,6 +96,9 @@ class FileReader(JournalReader):
             if start == ORIGIN:
                 return [], ORIGIN
             raise ReplacedError(str(self._path))
+        written = self._written()
+        if written is not None and written.start == start:
+            return list(self._entries(start.offset, written.content)), written.end
         return self._read(self._fd, start)
 
     def _read(self, fd: int, start: Position) -> tuple[list[Entry], Position]:

@@ -210,7 +210,7 @@ class LockDirectory:
             try:
                 yield
             finally:
-                lock.is_held = False
+                lock.is_held, lock.note = False, None
                 lock.release(fd)
 
     def remove(self, stem: str) -> None:
@@ -237,6 +237,14 @@ class LockDirectory:
         finally:
             lock.thread.release()
 
+    def set_note(self, stem: str, note: object) -> None:
+        """Note something of what the lock called `stem` guards. Its holder alone may do so."""
+        self._named(stem).note = note
+
+    def note(self, stem: str) -> object:
+        """What its holder has noted; None where nobody holds it, or nothing is noted."""
+        return self._named(stem).note
+
     def _named(self, stem: str) -> _NamedLock:
         with self._guard:
             lock = self._threads.get(stem)
@@ -253,6 +261,8 @@ class _NamedLock:
         self.thread = threading.RLock()
         self.is_held = False
         """Whether the thread that holds `thread` holds the file's lock too."""
+        self.note: object = None
+        """What holds as long as it is held."""
         self.path = path
 
     def acquire(self, flags: LockFlags = LockFlags.EXCLUSIVE) -> int:

@@ -49,6 +49,26 @@ def test_records_come_back_in_order(journal: FileJournal):
     assert journal.read(KEY, end) == (said("c"), later)
 
 
+def test_what_was_just_written_is_forgotten_with_its_journal(journal: FileJournal):
+    """Under a lock what was just appended is not read again, unless it was replaced meanwhile."""
+    end = journal.append(KEY, [HEAD])
+    with journal.lock(KEY):
+        later = journal.append(KEY, said("a", "b"), expected_end=end)
+        assert journal.read(KEY, end) == (said("a", "b"), later)
+        journal.rewrite(KEY, [HEAD])
+        with pytest.raises(ReplacedError):
+            journal.read(KEY, end)
+
+
+def test_what_another_wrote_behind_it_is_read(journal: FileJournal, tmp_path: Path):
+    """When the lock was let go, all that stands behind an end is read, whoever wrote it."""
+    end = journal.append(KEY, [HEAD])
+    with journal.lock(KEY):
+        journal.append(KEY, said("a"), expected_end=end)
+    FileJournal(tmp_path).append(KEY, said("b"))
+    assert journal.read(KEY, end)[0] == said("a", "b")
+
+
 def test_reading_creates_no_session(journal: FileJournal, tmp_path: Path):
     """A journal begins to exist with its first record."""
     journal.read(KEY)
