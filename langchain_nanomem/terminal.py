@@ -57,7 +57,9 @@ def check_is_there(workspace: Workspace) -> None:
         FileNotFoundError: There is not.
     """
     if not workspace.journal.is_there():
-        raise FileNotFoundError(f"{workspace.place}: there is no workspace")
+        raise FileNotFoundError(
+            f"{workspace.place}: there is no workspace; say where with --workspace DIR_OR_URL"
+        )
 
 
 @contextlib.contextmanager

@@ -25,8 +25,8 @@ def nanomem(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[
 
 
 def imported(source: Any, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `nanomem import-checkpoints` does with this source, in one line a thread."""
-    return nanomem("import-checkpoints", source, *arguments, **{"COLUMNS": "200", **environment})
+    """What `nanomem import` does with this source, in one line a thread."""
+    return nanomem("import", source, *arguments, **{"COLUMNS": "200", **environment})
 
 
 def python(code: str, *arguments: Any) -> str:

@@ -1,4 +1,4 @@
-"""`nanomem import-checkpoints`, as a person runs it."""
+"""`nanomem import` of checkpointers, as a person runs it."""
 
 from __future__ import annotations
 
