@@ -170,11 +170,12 @@ def _about(view: SessionView) -> str:
         ("memory", "none: it is off the record" if view.is_off_the_record else whose),
         ("created", moment(view.created_at)),
         ("last written", moment(view.updated_at)),
-        ("archived", moment(view.archived_at)),
         ("messages", f"{len(view.messages):,}, {view.consolidated:,} of them in memory"),
         ("checkpoints", f"{view.checkpoints:,}"),
         ("kept", f"{view.place} ({size(view.size_bytes)})"),
     ]
+    if view.archived_at:
+        told.append(("archived", moment(view.archived_at)))
     return columns([(name, harmless(value)) for name, value in told])
 
 
@@ -213,9 +214,9 @@ def export(
         Form, typer.Option("--format", help="One message a line as JSON, or a text for people.")
     ] = Form.JSONL,
 ) -> None:
-    """Write what was said in sessions to a file, which is not overwritten.
+    """Write sessions to a file, or to the terminal.
 
-    A line of jsonl is a message as the session has it, with the session's key.
+    A file that is there is not overwritten. A line of jsonl is a message as the session has it, with the session's key.
     """
 
     def act() -> None:
@@ -280,9 +281,9 @@ def delete(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete sessions, archived ones too, with their checkpoints; their facts and log stay.
+    """Delete sessions; their facts and log stay.
 
-    To remove what is remembered of a session too, use `nanomem erase --session KEY`. Exit code 1
+    Archived ones go too, and checkpoints. To remove what is remembered of a session too, use `nanomem erase --session KEY`. Exit code 1
     means that there was none of a key.
     """
 
