@@ -216,7 +216,8 @@ def export(
 ) -> None:
     """Write sessions to a file, or to the terminal.
 
-    A file that is there is not overwritten. A line of jsonl is a message as the session has it, with the session's key.
+    A file that is there is not overwritten. A line of jsonl is a message as the session has it,
+    with the session's key.
     """
 
     def act() -> None:
@@ -283,8 +284,8 @@ def delete(
 ) -> None:
     """Delete sessions; their facts and log stay.
 
-    Archived ones go too, and checkpoints. To remove what is remembered of a session too, use `nanomem erase --session KEY`. Exit code 1
-    means that there was none of a key.
+    Archived ones go too, and checkpoints. To remove what is remembered of a session as well, use
+    `nanomem erase --session KEY`. Exit code 1 means that there was none of a key.
     """
 
     def act() -> None:
