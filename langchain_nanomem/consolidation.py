@@ -23,7 +23,7 @@ from langchain_nanomem.planning import MemoryLimits, Planner
 from langchain_nanomem.policy import ConsolidationPolicy, FixedRatioPolicy, Thresholds
 from langchain_nanomem.recall import Recall
 from langchain_nanomem.rounds import Busy, Consolidation, RoundLimits, Rounds, opened
-from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, resolve_scope
+from langchain_nanomem.scopes import Scope, ScopeRule, check_scope_rule, only, resolve_scope
 from langchain_nanomem.tokens import TokenCounter
 from langchain_nanomem.window import is_user
 
@@ -377,6 +377,15 @@ class MemoryConsolidator:
         """This consolidator, with the same memory, for other sessions."""
         other = copy.copy(self)
         other._take_over(sessions)  # noqa: SLF001 - it is one of us
+        return other
+
+    def for_scope(
+        self, scope: Scope, sessions: SessionManager, memory: Callable[[Scope], MemoryStore]
+    ) -> Self:
+        """This consolidator for one scope alone, with sessions and a memory of its own."""
+        other = self.for_sessions(sessions)
+        other.memory, other._scope_rule = memory, only(scope, self._scope_rule)  # noqa: SLF001
+        other.recall = self.recall.over(other._searched)  # noqa: SLF001 - it is one of us
         return other
 
     def _take_over(self, sessions: SessionManager) -> None:

@@ -23,7 +23,6 @@ from langchain_nanomem.node import create_memory_node
 from langchain_nanomem.pre_model_hook import create_pre_model_hook
 from langchain_nanomem.prompt import MemoryPrompt
 from langchain_nanomem.retention import Retained, Retention, apply_retention
-from langchain_nanomem.scopes import only
 from langchain_nanomem.search_vectors import DEFAULT_WEIGHT, meaning_of
 from langchain_nanomem.store import NanomemStore
 from langchain_nanomem.store_memory import BaseStoreBackend
@@ -120,14 +119,13 @@ class Nanomem:
         self.sessions = SessionManager(self._workspace.journal, redaction=redaction)
         self._remembered = self.sessions
         self._private: WeakValueDictionary[int, SessionManager] = WeakValueDictionary()
-        self._scope_rule = scope
-        self._consolidating: Any = {
-            "model": model,
-            "context_window_tokens": context_window_tokens,
-            **options,
-        }
         self.consolidator = MemoryConsolidator(
-            self.sessions, self.memory_for, scope=scope, **self._consolidating
+            self.sessions,
+            self.memory_for,
+            model,
+            scope=scope,
+            context_window_tokens=context_window_tokens,
+            **options,
         )
 
     def __repr__(self) -> str:
@@ -193,11 +191,8 @@ class Nanomem:
             redaction=self.sessions.redaction,
         )
         other._private = WeakValueDictionary()  # noqa: SLF001
-        other.consolidator = MemoryConsolidator(
-            other.sessions,
-            other.memory_for,
-            scope=only(tuple(scope), self._scope_rule),
-            **self._consolidating,
+        other.consolidator = self.consolidator.for_scope(
+            tuple(scope), other.sessions, other.memory_for
         )
         return other
 

@@ -188,7 +188,7 @@ class Database:
             if connection.info.server_version < _HAS_TRANSACTION_TIMEOUT:
                 statement = _CALLING % (b"", text), (self.lock_limit, *values)
                 return _answers(connection, (self._brief, statement))[1][0]
-            given = _LIMITING + self._naming
+            given = _SETTING_MORE + self._naming
             limits = (self.lock_limit, self._limits[1], *self._named)
             return _row_of(connection, _CALLING % (given, text), (*limits, *values))
 
@@ -490,7 +490,6 @@ _SETTINGS = (
 )
 """With them a machine that vanished has lost its locks after half a minute."""
 _NAMING = b", set_config('nanomem.scope', %s, true)"
-_LIMITING = b", set_config('transaction_timeout', %s, true)"
 _PLACEHOLDER = re.compile(rb"%[sb]")
 _CALLING = b"""
 SELECT told.* FROM (SELECT %%s::text AS lock_limit%b OFFSET 0) AS given, LATERAL %b AS told

@@ -50,6 +50,10 @@ class Recall:
         self._max_tokens = max_tokens
         self._counter = counter
 
+    def over(self, store_of: Callable[[Scope], MemoryStore]) -> Recall:
+        """The same for other memories."""
+        return Recall(store_of, self._max_tokens, self._counter)
+
     def shown(
         self, messages: list[BaseMessage], scope: Scope, fits: Callable[[list[BaseMessage]], bool]
     ) -> list[BaseMessage]:
