@@ -20,8 +20,8 @@ class CommandLine:
     """Runs `nanomem` with the options that name a workspace."""
 
     def __init__(self, workspace: Path | Journal, url: str | None) -> None:
-        named = [str(workspace)] if isinstance(workspace, Path) else [url, "--schema"]
-        named += [] if isinstance(workspace, Path) else [workspace.schema.name]
+        is_files = isinstance(workspace, Path)
+        named = [str(workspace)] if is_files else [url, "--schema", workspace.schema.name]
         self._where = ["--workspace", *named]
 
     def __call__(self, *arguments: Any, answer: str | None = None) -> Result:

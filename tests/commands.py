@@ -36,7 +36,7 @@ def python(code: str, *arguments: Any) -> str:
     """
     proxies = {"http_proxy", "https_proxy", "all_proxy", "openai_proxy", "openai_api_base"}
     env = {name: value for name, value in os.environ.items() if name.lower() not in proxies}
-    done = warm.run(code, *arguments, env=env | {"NO_PROXY": "127.0.0.1"})
+    done = warm.run(code, *arguments, env=env | {"NO_PROXY": "127.0.0.1"}, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import langchain_nanomem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _MODULES = (
     "langchain.agents",
@@ -69,29 +69,51 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> int:
-        """How it ended, once it has: as `subprocess` tells it."""
-        if self._returncode is None:
-            self._returncode = int(self._status.readline())
-        return self._returncode
+    def wait(self, timeout: float = 60) -> int:
+        """How it ended, once it has: as `subprocess` tells it. It is killed after so many seconds.
 
-    def communicate(self) -> tuple[str, str]:
-        """What it wrote, once it has ended; it is told nothing more."""
+        Raises:
+            TimeoutError: It was.
+        """
+        with self._killed_after(timeout):
+            if self._returncode is None:
+                self._returncode = int(self._status.readline())
+            return self._returncode
+
+    def communicate(self, timeout: float = 240) -> tuple[str, str]:
+        """What it wrote, once it has ended; it is told nothing more.
+
+        Raises:
+            TimeoutError: It was killed after so many seconds.
+        """
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
-        with self.stdout, self._errors, self._status:
+        with self.stdout, self._errors, self._status, self._killed_after(timeout):
             written = self.stdout.read()
-            self.wait()
+            self.wait(timeout)
             self._errors.seek(0)
             return written, self._errors.read()
 
+    @contextlib.contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        is_late = threading.Event()
+        timer = threading.Timer(seconds, lambda: (is_late.set(), self.kill()))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+        if is_late.is_set():
+            raise TimeoutError(f"process {self.pid} took longer than {seconds} s")
+
 
 def run(
-    code: str, *arguments: object, env: dict[str, str] | None = None
+    code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
-    """What a process writes that runs this code, and how it ends."""
+    """What a process writes that runs this code, and how it ends; in so many seconds at most."""
     process = Process(code, arguments, env)
-    written, errors = process.communicate()
+    written, errors = process.communicate(timeout)
     return subprocess.CompletedProcess(code, process.wait(), written, errors)
 
 

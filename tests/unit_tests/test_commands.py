@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -181,23 +183,28 @@ def test_facts_are_edited(command, filled, tmp_path_factory):
     assert store.read_long_term() == "- new\n"
 
 
-def test_an_edit_that_came_too_late_is_kept(command, filled, tmp_path_factory):
-    """Where the facts changed meanwhile, nothing is written, and the text is printed."""
-    path = tmp_path_factory.mktemp("in") / "facts.md"
-    path.write_text("- mine\n")
-    store = filled.memory_for(("user", "ada"))
-    replace = MemoryStore.replace_long_term
+EDITOR = """
+import sys
+from pathlib import Path
+from langchain_nanomem import MemoryStore
+from stores import workspace_at
+store = MemoryStore(workspace_at(sys.argv[1]).memory, scope=("user", "ada"))
+store.write_long_term("- theirs\\n")
+Path(sys.argv[2]).write_text("- mine\\n")
+"""
 
-    def overtaken(self, text, **options):
-        store.write_long_term("- theirs\n")
-        return replace(self, text, **options)
 
+def test_an_edit_that_came_too_late_is_kept(command, filled, address, tmp_path_factory):
+    """Where the facts change while a person edits, nothing is written, and the text is printed."""
+    editor = tmp_path_factory.mktemp("bin") / "editor.py"
+    editor.write_text(EDITOR)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MemoryStore, "replace_long_term", overtaken)
-        done = command("memory", "edit", "--user", "ada", "--file", path)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        patch.setenv("VISUAL", shlex.join([sys.executable, str(editor), address]))
+        done = command("memory", "edit", "--user", "ada")
     assert done.exit_code == 1
     assert done.stdout == "- mine\n\n"
-    assert store.read_long_term() == "- theirs\n"
+    assert filled.memory_for(("user", "ada")).read_long_term() == "- theirs\n"
 
 
 def test_search_finds_what_the_tool_finds(command, filled):
