@@ -9,10 +9,15 @@ from urllib.parse import quote, unquote
 if TYPE_CHECKING:
     import os
 
-URL_SCHEMES = ("postgresql://", "postgres://")
+_SCHEMES = ("postgresql://", "postgres://")
 _AMBIGUOUS = "/?#@[] "
 _WORDS = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service)\s*=")
 """How an address begins that is no URL."""
+
+
+def is_url(source: str) -> bool:
+    """Whether it is the URL of a PostgreSQL database."""
+    return source.startswith(_SCHEMES)
 
 
 def check_no_address(directory: str | os.PathLike[str]) -> None:

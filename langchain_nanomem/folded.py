@@ -58,6 +58,8 @@ _MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 _MAX_ELEMENTS = 65_536
 _MAX_CHECKPOINTS = 512
 """How many records of one session are kept at most once they were read."""
+_COUNTED = {"consolidated": "consolidations", "consolidation_failed": "failures"}
+"""What a record of such a type is one more of."""
 Write = tuple[str, str, Encoded, str]
 """Task id, channel, encoded value, task path."""
 
@@ -335,7 +337,7 @@ class FoldedRecords:
     def _fold_consolidation(self, record: Record, address: Address) -> None:
         self.unfinished = record
         self._unfinished_at = address
-        self._add_spent(record, "raw" if record.get("kind") == "raw" else "")
+        self._add_spent(record)
 
     def _fold_consolidated(self, record: Record, _: Address) -> None:
         if self.unfinished is not None and self.unfinished["id"] == record["id"]:
@@ -343,7 +345,7 @@ class FoldedRecords:
             for message_id in filter(None, self.unfinished["ids"]):
                 self.consolidated_ids.setdefault(message_id, len(self.consolidated_ids))
             self.unfinished = None
-            self._add_spent({}, "consolidations")
+            self._add_spent(record)
         self._pointer = record["last_consolidated"]
         self.failures = 0
 
@@ -352,13 +354,10 @@ class FoldedRecords:
 
     def _fold_consolidation_failed(self, record: Record, _: Address) -> None:
         self.failures = record["count"]
-        self._add_spent(record, "failures")
+        self._add_spent(record)
 
-    def _add_spent(self, record: Record, counted: str) -> None:
-        numbers = dict(record.get("spent") or {})
-        if counted:
-            numbers[counted] = 1
-        for name, number in numbers.items():
+    def _add_spent(self, record: Record) -> None:
+        for name, number in spent_in(record).items():
             self.spent[name] = self.spent.get(name, 0) + number
 
     def small_state(self) -> dict[str, Any]:
@@ -421,6 +420,14 @@ class FoldedRecords:
             for record in records:
                 self._add_writes(place, record)
         return self._writes.get(place, {})
+
+
+def spent_in(record: Record) -> dict[str, Any]:
+    """What a record adds to the account of its session, by the names that `Account` has."""
+    kind = record.get("_type")
+    is_raw = kind == "consolidation" and record.get("kind") == "raw"
+    counted = "raw" if is_raw else _COUNTED.get(str(kind))
+    return {**(record.get("spent") or {}), **({counted: 1} if counted else {})}
 
 
 def _is_named_later(record: Record) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from langchain_nanomem.checkpoint import NanomemSaver
-from langchain_nanomem.connection_urls import URL_SCHEMES
+from langchain_nanomem.connection_urls import is_url
 from langchain_nanomem.history_import import import_histories, is_history
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.migration import import_checkpoints
@@ -59,22 +59,18 @@ def import_source(
 
     def act() -> None:
         path = Path(source).expanduser()
-        histories = [] if _is_url(source) else _histories(path)
+        histories = [] if is_url(source) else _histories(path)
         if thread and (histories or _is_nanobot(path)):
             raise ValueError("--thread is for a checkpointer")
         if histories:
             _import_histories(histories, where, as_json=as_json)
-        elif not _is_url(source) and _is_nanobot(path):
+        elif not is_url(source) and _is_nanobot(path):
             _copy((str(path), None), where, as_json=as_json)
         else:
-            text = source if _is_url(source) else str(path)
+            text = source if is_url(source) else str(path)
             _import_checkpoints(text, where, thread or None, as_json=as_json)
 
     run(act)
-
-
-def _is_url(source: str) -> bool:
-    return source.startswith(URL_SCHEMES)
 
 
 def _is_nanobot(path: Path) -> bool:

@@ -16,7 +16,7 @@ import typer
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.printing import columns, emit, harmless, moment, one_line, size
 from langchain_nanomem.scope_names import scope_in
-from langchain_nanomem.terminal import check_is_there, opened, run
+from langchain_nanomem.terminal import opened_to_read, run
 from langchain_nanomem.terminal_options import (
     WORKSPACE,
     AsJson,
@@ -29,6 +29,7 @@ from langchain_nanomem.terminal_options import (
     examples,
     scope_given,
 )
+from langchain_nanomem.workspace_stats import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ def _on(
     scope = scope_given(*whose) or ()
 
     def act() -> None:
-        with opened(*where) as place:
+        with opened_to_read(*where) as place:
             _check_is_known(place, scope)
             action(MemoryStore(place.memory, scope=scope))
 
@@ -75,16 +76,11 @@ def _check_is_known(place: Workspace, scope: tuple[str, ...]) -> None:
     Raises:
         FileNotFoundError: It is not.
     """
-    check_is_there(place)
-    if scope and not _holds(place.memory.of(scope)):
+    if scope and not any(size_of(place.memory.of(scope))):
         raise FileNotFoundError(
             f"{place.place}: there is no memory of {' / '.join(scope)!r}; "
             "`nanomem memory list` tells which there are"
         )
-
-
-def _holds(memory: ScopeMemory) -> bool:
-    return bool(memory.current().text or memory.versions() or memory.entries())
 
 
 @memory.command("list")
@@ -95,8 +91,7 @@ def list_memories(
     """List the memories: the workspace's own, and those of users and other scopes."""
 
     def act() -> None:
-        with opened(workspace, schema) as place:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place:
             rows = [_summary(one) for one in place.memory.all()]
         if as_json:
             emit(rows)
@@ -110,9 +105,7 @@ def _summary(memory: ScopeMemory) -> dict[str, Any]:
     scope = scope_in(memory.name)
     return {
         "scope": None if scope is None else list(scope),
-        "facts_bytes": len(memory.current().text.encode()),
-        "versions": len(memory.versions()),
-        "log_entries": len(memory.entries()),
+        **size_of(memory)._asdict(),
         "place": str(memory.place),
     }
 
@@ -237,7 +230,8 @@ def log(  # noqa: PLR0913 - its options
         entries = store.history_entries()[-last:]
         if as_json:
             emit(entries)
-        for entry in () if as_json else entries:
+            return
+        for entry in entries:
             typer.secho(f"{moment(entry.at)} {harmless(entry.source or '')}".rstrip(), bold=True)
             typer.echo(harmless(entry.text) + "\n")
 
@@ -311,7 +305,8 @@ def diff(  # noqa: PLR0913 - its options
         lines = list(_difference(old, new))
         if as_json:
             emit({"from": old[0], "to": new[0], "diff": lines})
-        for line in () if as_json else lines:
+            return
+        for line in lines:
             typer.secho(harmless(line), fg=_DIFF_COLORS.get(line[:1]))
 
     _on((workspace, schema), (user, scope), act)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from langchain_nanomem.connection_urls import URL_SCHEMES, secrets_in, without
+from langchain_nanomem.connection_urls import is_url, secrets_in, without
 from langchain_nanomem.errors import MigrationError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_saver(source: str) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
         MigrationError: The package that reads it is not installed, or it is missing, locked,
             damaged, or something else. No message contains the URL.
     """
-    return _postgres(source) if source.startswith(URL_SCHEMES) else _sqlite(Path(source))
+    return _postgres(source) if is_url(source) else _sqlite(Path(source))
 
 
 # --- SQLite -----------------------------------------------------------------

@@ -31,7 +31,7 @@ except ImportError as error:
         "PostgresJournal needs psycopg and its pool: pip install 'langchain-nanomem[postgres]'"
     ) from error
 
-from langchain_nanomem.connection_urls import URL_SCHEMES, forms_of, secrets_in
+from langchain_nanomem.connection_urls import forms_of, is_url, secrets_in
 from langchain_nanomem.errors import DatabaseError
 from langchain_nanomem.postgres_errors import ConnectionLostError, explained
 from langchain_nanomem.postgres_isolation import Isolation, check_isolation, setting_of
@@ -447,7 +447,7 @@ def _sent(value: Any) -> bytes | None:
 
 def _read_address(address: str) -> tuple[list[str], dict[str, Any]]:
     """The secrets in an address, and what else libpq takes from it."""
-    secrets = secrets_in(address) if address.startswith(URL_SCHEMES) else []
+    secrets = secrets_in(address) if is_url(address) else []
     try:
         options: dict[str, Any] = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address

@@ -10,7 +10,7 @@ import typer
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.printing import emit, harmless, moment
-from langchain_nanomem.terminal import check_is_there, opened, run
+from langchain_nanomem.terminal import opened_to_read, run
 from langchain_nanomem.terminal_options import (
     WORKSPACE,
     AsJson,
@@ -74,8 +74,7 @@ def search(  # noqa: PLR0913 - its options
     whose = scope_given(user, scope) or ()
 
     def act() -> None:
-        with opened(workspace, schema) as place:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place:
             store = MemoryStore(place.memory, scope=whose, sessions=SessionManager(place.journal))
             hits = store.search_history(query, **asked)
         if as_json:

@@ -214,7 +214,7 @@ def record_shape(record: Mapping[str, Any]) -> Shape:
         return Shape(role, result_of=_call_id(record.get("tool_call_id")))
     if role != "assistant":
         return Shape(role)
-    calls = {_call_id(call.get("id")): _call_name(call) for call in tool_calls_of(record)}
+    calls = {_call_id(call.get("id")): call_name(call) for call in tool_calls_of(record)}
     filled = bool(record.get("tool_calls")) or has_content(record.get("content"))
     answerable = tuple((call_id, name) for call_id, name in calls.items() if call_id)
     return Shape(role, answerable, replayable=filled and not _is_error(record))
@@ -230,7 +230,8 @@ def _call_id(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _call_name(call: Mapping[str, Any]) -> str:
+def call_name(call: Mapping[str, Any]) -> str:
+    """The tool that a call names, in LangChain's form or OpenAI's; "" where it names none."""
     function = call.get("function")
     name = function.get("name") if isinstance(function, Mapping) else None
     return str(name or call.get("name") or "")

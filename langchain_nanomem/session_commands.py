@@ -12,7 +12,7 @@ import typer
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.printing import columns, emit, harmless, moment, one_line, size
 from langchain_nanomem.session_view import calls_of, said_at, view_session, words_of
-from langchain_nanomem.terminal import check_is_there, opened, progress, run
+from langchain_nanomem.terminal import opened_to_read, progress, run
 from langchain_nanomem.terminal_options import (
     WORKSPACE,
     AsJson,
@@ -75,8 +75,7 @@ def list_sessions(  # noqa: PLR0913 - its options
     whose = scope_given(user, scope)
 
     def act() -> None:
-        with opened(workspace, schema) as place:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place:
             manager = SessionManager(place.journal)
             found = _archived(manager, whose) if archived else _present(manager, whose)
             rows = found[: limit or None]
@@ -141,8 +140,7 @@ def show(  # noqa: PLR0913 - its options
     """Show a session: what was said, and how far it is in memory."""
 
     def act() -> None:
-        with opened(workspace, schema) as place:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place:
             view = view_session(SessionManager(place.journal), key)
         first = max(len(view.messages) - last, 0) if last else 0
         if as_json:
@@ -221,8 +219,7 @@ def export(
     """
 
     def act() -> None:
-        with opened(workspace, schema) as place, progress() as shown:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place, progress() as shown:
             parts = _exported(place, keys, form, shown)
             if output is None:
                 for part in parts:
@@ -289,8 +286,7 @@ def delete(
     """
 
     def act() -> None:
-        with opened(workspace, schema) as place:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place:
             named = ", ".join(map(harmless, keys[:_MOST_NAMED]))
             more = " …" if len(keys) > _MOST_NAMED else ""
             confirm(f"Delete of {place.place} for good: {named}{more}?", yes=yes)
@@ -304,7 +300,8 @@ def delete(
 def _tell_deleted(done: dict[str, bool], *, as_json: bool) -> None:
     if as_json:
         emit([{"key": key, "deleted": was_there} for key, was_there in done.items()])
-    for key, was_there in () if as_json else done.items():
-        typer.echo(f"{harmless(key)}: {'deleted' if was_there else 'there was none'}")
+    else:
+        for key, was_there in done.items():
+            typer.echo(f"{harmless(key)}: {'deleted' if was_there else 'there was none'}")
     if not all(done.values()):
         raise typer.Exit(1)

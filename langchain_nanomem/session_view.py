@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_nanomem.errors import SessionNotFoundError
 from langchain_nanomem.rendering import content_text
-from langchain_nanomem.session import parse_timestamp, tool_calls_of
+from langchain_nanomem.session import call_name, parse_timestamp, tool_calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ def calls_of(record: Record) -> Iterator[tuple[str, Any]]:
     for call in tool_calls_of(record):
         function = call.get("function")
         told = function if isinstance(function, dict) else call
-        yield str(told.get("name") or "a tool"), told.get("args", told.get("arguments"))
+        yield call_name(call) or "a tool", told.get("args", told.get("arguments"))
 
 
 def said_at(record: Record) -> datetime | None:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from langchain_nanomem.connection_urls import URL_SCHEMES
+from langchain_nanomem.connection_urls import is_url
 from langchain_nanomem.demo.show import DemoError
 from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.workspaces import open_workspace
@@ -42,12 +42,23 @@ _URL = re.compile(r"://[^\s']*")
 @contextlib.contextmanager
 def opened(source: str, schema: str | None) -> Iterator[Workspace]:
     """The workspace of a directory or a URL, all scopes; what was opened for it is closed."""
-    is_database = source.startswith(URL_SCHEMES)
-    workspace = open_workspace(source, schema, "all" if is_database else None)
+    workspace = open_workspace(source, schema, "all" if is_url(source) else None)
     try:
         yield workspace
     finally:
         workspace.close()
+
+
+@contextlib.contextmanager
+def opened_to_read(source: str, schema: str | None) -> Iterator[Workspace]:
+    """The same, of a workspace that is there.
+
+    Raises:
+        FileNotFoundError: It is not.
+    """
+    with opened(source, schema) as workspace:
+        check_is_there(workspace)
+        yield workspace
 
 
 def check_is_there(workspace: Workspace) -> None:

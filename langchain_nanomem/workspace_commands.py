@@ -14,7 +14,7 @@ from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.printing import columns, emit, harmless, size
 from langchain_nanomem.retention import Retained, Retention, apply_retention
-from langchain_nanomem.terminal import check_is_there, opened, progress, run
+from langchain_nanomem.terminal import opened_to_read, progress, run
 from langchain_nanomem.terminal_options import (
     WORKSPACE,
     AsJson,
@@ -39,8 +39,7 @@ def stats(*, workspace: Place = WORKSPACE, schema: Schema = None, as_json: AsJso
     """
 
     def act() -> None:
-        with opened(workspace, schema) as place, progress() as shown:
-            check_is_there(place)
+        with opened_to_read(workspace, schema) as place, progress() as shown:
             found = stats_of(place, shown)
         if as_json:
             emit(asdict(found) | {"tokens_saved": found.tokens_saved})
@@ -137,8 +136,7 @@ def _prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    with opened(*source) as place:
-        check_is_there(place)
+    with opened_to_read(*source) as place:
         if what := _for_good(rule, keep_checkpoints):
             confirm(f"Delete for good in {place.place}: {what}?", yes=yes)
         manager = SessionManager(place.journal)
@@ -218,8 +216,7 @@ def _erase(
     as_json: bool,
 ) -> None:
     named = f"session {session!r}" if whose is None else f"scope {' / '.join(whose)!r}"
-    with opened(*source) as place:
-        check_is_there(place)
+    with opened_to_read(*source) as place:
         confirm(f"Remove all traces of {harmless(named)} from {place.place}?", yes=yes)
         places = [SessionManager(place.journal)]
         if session is not None:

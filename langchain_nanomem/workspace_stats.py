@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from langchain_nanomem.consolidation import Account
 from langchain_nanomem.errors import NanomemError
+from langchain_nanomem.folded import spent_in
 from langchain_nanomem.session_view import words_of
 from langchain_nanomem.tokens import TokenCounter
 
@@ -14,14 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from langchain_nanomem.journal import Record
+    from langchain_nanomem.memory_backend import ScopeMemory
     from langchain_nanomem.workspaces import Workspace
+
+_ACCOUNT = frozenset(field.name for field in fields(Account))
 
 
 @dataclass(frozen=True)
-class WorkspaceStats:
-    """Figures of a workspace."""
+class WorkspaceStats(Account):
+    """Figures of a workspace, and what all its sessions took together.
 
-    place: str
+    Of sessions that are archived only number and size are known.
+    """
+
+    place: str = ""
+    """Where it is, for people."""
     sessions: int = 0
     session_bytes: int = 0
     archived: int = 0
@@ -36,13 +45,6 @@ class WorkspaceStats:
     versions: int = 0
     """Earlier versions of the facts."""
     log_entries: int = 0
-    consolidations: int = 0
-    raw: int = 0
-    failures: int = 0
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    seconds: float = 0.0
     tokens_not_sent: int = 0
     """About what all prompts together were shorter by: for each answer what was in memory then."""
     unreadable: list[str] = field(default_factory=list)
@@ -54,7 +56,24 @@ class WorkspaceStats:
         return self.tokens_not_sent - self.input_tokens - self.output_tokens
 
 
-_SPENT = ("calls", "input_tokens", "output_tokens", "seconds")
+class MemorySize(NamedTuple):
+    """How much a memory holds. Nothing of a memory that is not there."""
+
+    facts_bytes: int
+    """Without their earlier versions."""
+    versions: int
+    log_entries: int
+
+
+def size_of(memory: ScopeMemory) -> MemorySize:
+    """How much a memory holds.
+
+    Raises:
+        CorruptRecordError: Facts or log are no text.
+        OSError: They can't be read.
+    """
+    facts = memory.current().text.encode()
+    return MemorySize(len(facts), len(memory.versions()), len(memory.entries()))
 
 
 def stats_of(
@@ -73,7 +92,7 @@ def stats_of(
     unreadable = list[str]()
     _count_sessions(workspace, numbers, unreadable, progress)
     _count_memories(workspace, numbers, unreadable)
-    return WorkspaceStats(workspace.place, **numbers, unreadable=unreadable)
+    return WorkspaceStats(place=workspace.place, **numbers, unreadable=unreadable)
 
 
 def _count_sessions(
@@ -108,32 +127,31 @@ def count_records(records: Iterable[Record], count_text: Callable[[str], int]) -
     sums, kept_out = [0], 0
     for record in records:
         kind = record.get("_type")
-        if kind is None and "role" in record:
+        if kind is not None:
+            numbers.update(_taken(record))
+            if kind == "consolidated":
+                kept_out = sums[min(record["last_consolidated"], len(sums) - 1)]
+        elif "role" in record:
             sums.append(sums[-1] + count_text(words_of(record)))
             numbers["tokens_not_sent"] += kept_out if record["role"] == "assistant" else 0
-        elif kind == "consolidation":
-            numbers["raw"] += record.get("kind") == "raw"
-        elif kind == "consolidated":
-            kept_out = sums[min(record["last_consolidated"], len(sums) - 1)]
-            numbers["consolidations"] += 1
-        elif kind == "consolidation_failed":
-            numbers["failures"] += 1
-        spent = record.get("spent") or {}
-        numbers.update({name: spent[name] for name in _SPENT if name in spent})
     numbers.update(messages=len(sums) - 1, message_tokens=sums[-1])
     return numbers
+
+
+def _taken(record: Record) -> dict[str, Any]:
+    return {name: number for name, number in spent_in(record).items() if name in _ACCOUNT}
 
 
 def _count_memories(workspace: Workspace, numbers: Counter[str], unreadable: list[str]) -> None:
     for memory in workspace.memory.all():
         try:
-            facts, versions, entries = memory.current().text, memory.versions(), memory.entries()
+            found = size_of(memory)
         except (NanomemError, OSError):
             unreadable.append(memory.place)
             continue
         numbers.update(
-            memories=bool(facts or entries),
-            memory_bytes=len(facts.encode()),
-            versions=len(versions),
-            log_entries=len(entries),
+            memories=bool(found.facts_bytes or found.log_entries),
+            memory_bytes=found.facts_bytes,
+            versions=found.versions,
+            log_entries=found.log_entries,
         )

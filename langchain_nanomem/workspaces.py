@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_nanomem.connection_urls import URL_SCHEMES
+from langchain_nanomem.connection_urls import is_url
 from langchain_nanomem.file_journal import FileJournal
 from langchain_nanomem.journal import Journal
 from langchain_nanomem.memory_backend import MemoryBackend
@@ -48,8 +48,8 @@ def open_workspace(
         ImportError: It is a database, and the extra ``postgres`` is missing.
         ValueError: It is nothing of the kind, or can't be read.
     """
-    is_url = isinstance(source, str) and source.startswith(URL_SCHEMES)
-    if isinstance(source, str | os.PathLike) and not is_url:
+    is_address = isinstance(source, str) and is_url(source)
+    if isinstance(source, str | os.PathLike) and not is_address:
         _check_none("a directory", schema=schema, isolation=isolation)
         return _of_files(FileJournal(source))
     if isinstance(source, FileJournal):
