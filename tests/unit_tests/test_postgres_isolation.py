@@ -232,6 +232,20 @@ def test_a_run_of_another_is_refused(pool, schema):
 # --- it works ---------------------------------------------------------------
 
 
+async def test_what_is_recalled_is_of_the_scope(pool, schema, call):
+    """Words of another conversation stand before the question, those of another user never do."""
+    mem = Nanomem(pool, schema=schema, isolation="scope", scope="user", recall_tokens=500)
+    for name in ("ann", "bob"):
+        history = mem.isolated(("user", name)).history(f"{name}:1")
+        history.add_messages([HumanMessage(f"{name} keeps otters")])
+    mine = mem.isolated(ANN)
+    config = {"configurable": {"thread_id": "ann:2", "user_id": "ann"}}
+    prompt = await call(mine.prompt, "invoke", [HumanMessage("who keeps otters")], config)
+    shown = str(prompt)
+    assert "ann keeps otters" in shown
+    assert "bob" not in shown
+
+
 async def test_all_flows_work_in_a_scope(pool, schema, call):
     """A graph with checkpoints, consolidation, memory and search, for two users side by side."""
     mem = Nanomem(
