@@ -6,7 +6,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check format lint types coverage bench bench-postgres clean
+.PHONY: demo test check format lint types coverage docs build bench bench-postgres clean
 
 demo: $(READY) ## Play a conversation of several days and show what is remembered.
 	$(BIN)/nanomem demo
@@ -31,6 +31,13 @@ coverage: $(READY) ## Run the tests and print the branch coverage.
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n $(WORKERS) --cov=langchain_nanomem --cov-branch --cov-report=term
 
+docs: $(READY) ## Build the documentation into site/.
+	$(BIN)/mkdocs build --strict
+
+build: $(READY) ## Build sdist and wheel into dist/.
+	rm -rf dist
+	$(BIN)/python -m build
+
 bench: $(READY) ## Measure the checkpointers side by side: hours, and 10 GB of disk and of memory.
 	$(BIN)/python benchmarks/checkpointers.py
 
@@ -46,4 +53,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) dist build .coverage* .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .coverage* .mypy_cache .ruff_cache .hypothesis
