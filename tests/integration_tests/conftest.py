@@ -37,17 +37,23 @@ def another_checkpointer(tmp_path):
 
 @pytest.fixture
 def make_database(request, monkeypatch):
-    """Makes an empty database, and puts its URL where a program finds it."""
+    """Makes an empty database, and puts its URL where a program finds it.
+
+    Another URL is that of a role `agent`, which the example has to make.
+    """
     made = []
 
     def make() -> str:
         databases, name = request.getfixturevalue("databases"), f"example_{uuid.uuid4().hex}"
         databases.ask(f"CREATE DATABASE {name}")
         made.append((databases, name))
-        url = urlsplit(databases.url)._replace(path=f"/{name}").geturl()
-        monkeypatch.setenv("DATABASE_URL", url)
-        return url
+        parts = urlsplit(databases.url)._replace(path=f"/{name}")
+        agent = "agent:choose%20another@" + parts.netloc.rpartition("@")[2]
+        monkeypatch.setenv("DATABASE_URL", parts.geturl())
+        monkeypatch.setenv("AGENT_URL", parts._replace(netloc=agent).geturl())
+        return parts.geturl()
 
     yield make
     for databases, name in made:
         databases.ask(f"DROP DATABASE {name} WITH (FORCE)")
+        databases.ask("DROP ROLE IF EXISTS agent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import examples
+import psycopg
 import pytest
 
 import langchain_nanomem
@@ -27,8 +29,7 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"']?(h
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_examples_of_a_page_run(name, make_database):
     """Its code runs in one go and prints what it says; its commands are there."""
-    if "DATABASE_URL" in PAGES[name]:
-        make_database()
+    database = make_database() if "DATABASE_URL" in PAGES[name] else None
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""
     for example in examples.examples(PAGES[name]):
@@ -36,6 +37,11 @@ def test_the_examples_of_a_page_run(name, make_database):
             printed = examples.run(example.code, names, f"{name}: {example.title}")
         elif example.language == "text":
             assert example.code == printed, f"{name}: {example.title}"
+        elif example.language == "sql":
+            with psycopg.connect(database, autocommit=True) as connection:
+                connection.execute(example.code)
+        elif example.language == "ini":
+            assert configparser.ConfigParser().read_string(example.code) is None
         else:
             assert example.language == "sh", f"{name}: {example.title}: no test runs this"
             for words in examples.commands(example.code):
