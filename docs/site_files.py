@@ -1,17 +1,21 @@
-"""Has the site show what lies elsewhere: changelog, benchmarks' results, a list of decisions."""
+"""Has the site show what lies elsewhere: changelog, results, decisions, the command's options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
 from mkdocs.structure.files import File
+
+from langchain_nanomem.cli import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -44,3 +48,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, abs_src_path=str(path)))
     files.append(File.generated(config, "decisions/index.md", content=decisions()))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the options where the page of the command has a mark for them."""
+    del page, config, files
+    return markdown.replace("<!-- options -->", "\n\n".join(_options(typer.main.get_command(app))))
+
+
+def _options(command: Any, name: str = "nanomem") -> Iterator[str]:
+    """A table of the options of each command below this one."""
+    if hasattr(command, "commands"):
+        for below, one in command.commands.items():
+            if not one.hidden:
+                yield from _options(one, f"{name} {below}")
+        return
+    yield f"### {name}\n\n{command.get_short_help_str(200)}\n"
+    rows = [_row(parameter) for parameter in command.params]
+    yield "\n".join(["| option | what it is |", "|---|---|", *rows])
+
+
+def _row(parameter: Any) -> str:
+    is_option = parameter.param_type_name == "option"
+    name = ", ".join(parameter.opts) if is_option else (parameter.metavar or parameter.name).upper()
+    text = (parameter.help or "").replace("|", "\\|")
+    return f"| `{name}` | {text} |"

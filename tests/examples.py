@@ -97,6 +97,9 @@ def check_command(words: list[str]) -> None:
 def _check_nanomem(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
+        if arguments[0].startswith("-"):
+            assert arguments[0] in {name for one in command.params for name in one.opts}
+            return
         assert arguments[0] in command.commands, arguments
         name, *arguments = arguments
         command = command.commands[name]
