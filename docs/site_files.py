@@ -51,8 +51,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the options where the page of the command has a mark for them."""
-    del page, config, files
+    """Put the options where the page of the command has a mark; give wide tables their room."""
+    del config, files
+    if page.file.src_uri.startswith("results/"):
+        page.meta["hide"] = ["toc"]
     return markdown.replace("<!-- options -->", "\n\n".join(_options(typer.main.get_command(app))))
 
 

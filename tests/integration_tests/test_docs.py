@@ -22,6 +22,7 @@ PAGES = {
     if path.parent.name != "decisions"
 }
 WITH_CODE = [name for name, page in PAGES.items() if examples.examples(page)]
+MOST_COLUMNS = 88
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"']?(https?:[^\"' >]+)")
 
 
@@ -46,6 +47,13 @@ def test_the_examples_of_a_page_run(name, make_database):
             assert example.language == "sh", f"{name}: {example.title}: no test runs this"
             for words in examples.commands(example.code):
                 examples.check_command(words)
+
+
+def test_the_code_of_a_page_is_seen_whole():
+    """No line is so long that a reader has to scroll sideways."""
+    codes = [one.code for page in PAGES.values() for one in examples.examples(page)]
+    lines = [line for code in codes for line in code.splitlines()]
+    assert [line for line in lines if len(line) > MOST_COLUMNS] == []
 
 
 def test_every_public_name_is_in_the_reference():
