@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from langchain_nanomem import history_log
-from langchain_nanomem.errors import CorruptRecordError
+from langchain_nanomem.errors import CorruptRecordError, NanomemError
 from langchain_nanomem.fences import MEMORY_TAG, fence_memory
 from langchain_nanomem.history_log import HistoryEntry, encode
 from langchain_nanomem.manager import SessionManager
@@ -94,6 +94,16 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.place!r}, scope={self.scope!r})"
+
+    def _repr_html_(self) -> str:
+        from langchain_nanomem import display  # noqa: PLC0415 - for notebooks alone
+
+        try:
+            entries = [(entry.stamp, entry.text) for entry in self.history_entries()]
+            facts, versions = self.read_long_term(), self.versions()
+        except (NanomemError, OSError) as error:
+            return display.unreadable_html("Memory", " ".join(self.scope), error)
+        return display.memory_html(self.scope, facts, entries, len(versions))
 
     @property
     def workspace(self) -> Path:

@@ -68,6 +68,15 @@ class SearchHit:
     after: tuple[SearchHit, ...] = ()
     """The messages behind it."""
 
+    def _repr_html_(self) -> str:
+        from langchain_nanomem.display import hit_html  # noqa: PLC0415 - for notebooks alone
+
+        place = "" if self.position is None else f"message {self.position}"
+        where = self.source or " ".join(filter(None, [self.session_id, place]))
+        around = [*self.before, self, *self.after]
+        passages = [(one.speaker, one.text, one is self) for one in around]
+        return hit_html([self.kind, where], self.score, self.at, passages)
+
 
 class _Asked(NamedTuple):
     """What a search is to give."""

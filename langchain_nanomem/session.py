@@ -128,6 +128,12 @@ class Session:
             for place in legal_view([record_shape(record) for record in window])
         ]
 
+    def _repr_html_(self) -> str:
+        from langchain_nanomem.display import session_html  # noqa: PLC0415 - for notebooks alone
+
+        pointer, updated_at = self.last_consolidated, self.updated_at
+        return session_html(self.key, self.messages, pointer, updated_at, self.scope)
+
     def clear(self) -> None:
         """Empty the conversation; saving it then removes the text from the disk too."""
         self.messages.clear()

@@ -15,6 +15,7 @@ TESTS = Path(__file__).parents[1]
 # A module imports only from those above it.
 ORDER = [
     "errors",
+    "display",
     "sensitive",
     "redaction",
     "files",
