@@ -6,7 +6,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check format lint types coverage docs build bench bench-postgres clean
+.PHONY: demo test check format lint types coverage docs notebooks build bench bench-postgres clean
 
 demo: $(READY) ## Play a conversation of several days and show what is remembered.
 	$(BIN)/nanomem demo
@@ -37,6 +37,9 @@ docs: $(READY) ## Build the documentation into site/.
 build: $(READY) ## Build sdist and wheel into dist/.
 	rm -rf dist
 	$(BIN)/python -m build
+
+notebooks: $(READY) ## Run the notebooks and store what they show.
+	$(BIN)/python notebooks/run.py
 
 bench: $(READY) ## Measure the checkpointers side by side: hours, and 10 GB of disk and of memory.
 	$(BIN)/python benchmarks/checkpointers.py

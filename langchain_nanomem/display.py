@@ -30,16 +30,17 @@ _UNSEEN = re.compile(
 _LINES = "1px solid rgba(128,128,128,.35)"
 _BOX = f"border:{_LINES};border-radius:6px;padding:.5em .8em;margin:.4em 0;max-width:60em"
 _CELL = f"text-align:left;vertical-align:top;padding:.2em .8em .2em 0;border-top:{_LINES}"
+_SHORT = "white-space:nowrap;unicode-bidi:isolate"
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate"
 _FAINT = "opacity:.7"
 
 
 def session_html(
     key: str,
-    messages: Sequence[Any],
+    messages: Sequence[dict[str, Any]],
     consolidated: int,
-    updated_at: datetime,
-    scope: tuple[str, ...] | None,
+    at: datetime,
+    scope: tuple[str, ...],
 ) -> str:
     """A session: what it is, and its newest messages, oldest first.
 
@@ -47,10 +48,10 @@ def session_html(
         key: Its key.
         messages: All of its messages, as records.
         consolidated: How many of them, from the first, are in memory.
-        updated_at: When it last changed.
-        scope: Whose it is; None or () where it is the workspace's.
+        at: When the newest was said.
+        scope: Whose it is; () where it is the workspace's.
     """
-    facts = [_counted(len(messages), "message"), f"{consolidated} in memory", _moment(updated_at)]
+    facts = [_counted(len(messages), "message"), f"{consolidated} in memory", _moment(at)]
     if scope:
         facts.append(" ".join(scope))
     start = max(len(messages) - _MESSAGES, 0)
@@ -75,7 +76,7 @@ def memory_html(
     """
     told = [_counted(version_count, "earlier version"), _counted(len(entries), "entry", "entries")]
     shown = f'<div dir="auto" style="{_TEXT}">{_page(facts) or _faint("no facts yet")}</div>'
-    rows = [_row(_faint(_name(stamp)), _line(text)) for stamp, text in entries[-_ENTRIES:]]
+    rows = [_row(_name(stamp), _line(text), "") for stamp, text in entries[-_ENTRIES:]]
     return _box("Memory", " ".join(scope) or "of the workspace", told, shown + _table(rows))
 
 
@@ -100,20 +101,19 @@ def hit_html(
     """
     facts = [*told[1:], "" if at is None else _moment(at), f"score {score:.2f}"]
     rows = [
-        _row(_faint(_name(speaker)), _line(text) if is_found else _faint(_line(text)))
+        _row(_name(speaker), _line(text) if is_found else _faint(_line(text)), "")
         for speaker, text, is_found in passages
     ]
     return _box("Found", told[0], [fact for fact in facts if fact], _table(rows))
 
 
-def _message_row(place: int, record: Any, consolidated: int) -> str:
+def _message_row(place: int, record: dict[str, Any], consolidated: int) -> str:
     """A message: its place, who said it, what; faint where it has left the prompt."""
-    fields = record if isinstance(record, dict) else {"content": record}
-    said = _line(_said(fields))
+    said = _line(_said(record))
     in_memory = place < consolidated
-    speaker = _name(str(fields.get("name") or fields.get("role") or "?"))
+    speaker = _name(str(record.get("name") or record.get("role") or "?"))
     note = "in memory" if in_memory else ""
-    return _row(*map(_faint, (str(place), speaker)), _faint(said) if in_memory else said, note)
+    return _row(str(place), speaker, _faint(said) if in_memory else said, note)
 
 
 def _said(fields: dict[str, Any]) -> str:
@@ -158,10 +158,15 @@ def _table(rows: Sequence[str]) -> str:
 
 
 def _row(*cells: str) -> str:
-    """A row of a table; the cells are HTML already."""
-    style = f"background:transparent;{_CELL};{_TEXT}"
-    inside = "".join(f'<td dir="auto" style="{style}">{cell}</td>' for cell in cells)
-    return f'<tr style="background:transparent">{inside}</tr>'
+    """A row of a table: some short cells, the text, a note; they are HTML already."""
+    *shorts, text, note = cells
+    inside = [*(_cell(_faint(short), _SHORT) for short in shorts), _cell(text, _TEXT)]
+    inside += [_cell(_faint(note), _SHORT)] if note else []
+    return f'<tr style="background:transparent">{"".join(inside)}</tr>'
+
+
+def _cell(inside: str, style: str) -> str:
+    return f'<td dir="auto" style="background:transparent;{_CELL};{style}">{inside}</td>'
 
 
 def _faint(shown: str) -> str:

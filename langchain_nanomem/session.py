@@ -131,8 +131,9 @@ class Session:
     def _repr_html_(self) -> str:
         from langchain_nanomem.display import session_html  # noqa: PLC0415 - for notebooks alone
 
-        pointer, updated_at = self.last_consolidated, self.updated_at
-        return session_html(self.key, self.messages, pointer, updated_at, self.scope)
+        said = parse_timestamp(self.messages[-1].get("timestamp")) if self.messages else None
+        at, scope = said or self.updated_at, self.scope or ()
+        return session_html(self.key, self.messages, self.last_consolidated, at, scope)
 
     def clear(self) -> None:
         """Empty the conversation; saving it then removes the text from the disk too."""

@@ -49,10 +49,9 @@ class Reader(HTMLParser):
 
 
 def session(*texts, key="cli:ada", **fields):
-    made = Session(key, updated_at=NOON, **fields)
+    made = Session(key, **fields)
     for n, text in enumerate(texts):
         made.add_message("assistant" if n % 2 else "user", text, timestamp=NOON)
-    made.updated_at = NOON
     return made
 
 
@@ -76,9 +75,18 @@ def test_a_session_shows_which_messages_are_in_memory():
     assert read.rows == [
         ["0", "user", "I'm Ada.", "in memory"],
         ["1", "assistant", "Hello!", "in memory"],
-        ["2", "user", "And now?", ""],
+        ["2", "user", "And now?"],
     ]
     assert "Session cli:ada 3 messages · 2 in memory · 2026-05-08 12:00 UTC" in read.text
+
+
+def test_a_session_without_times_shows_when_it_changed():
+    """An empty session, and one whose last message has no time, show when they last changed."""
+    empty, untold = Session("a", updated_at=NOON), Session("b", [{"role": "user"}], updated_at=NOON)
+    assert (
+        "Session a 0 messages · 0 in memory · 2026-05-08 12:00" in Reader(empty._repr_html_()).text
+    )
+    assert "1 message · 0 in memory · 2026-05-08 12:00" in Reader(untold._repr_html_()).text
 
 
 def test_a_long_session_shows_its_newest_messages():
