@@ -135,11 +135,12 @@ def _message_passage(record: dict[str, Any], place: int, last: Last, cleaner: Cl
     said_at = parse_timestamp(record.get("timestamp"))
     at = None if said_at is None else said_at.timestamp()
     message = _without_searches(decode(record))
-    if message is None or message.type == "system":
+    text = "" if message is None else cleaner.clean(valid_unicode(render_words(message)))
+    if message is None or message.type == "system" or not text.strip():
         return Passage(place, _episode(place, at, last), 0, at, "", "", "", [], [])
     speaker = cleaner.clean(valid_unicode(speaker_of(message)))
     name = cleaner.clean(valid_unicode(message.name or ""))
-    text = cleaner.clean(valid_unicode(render_words(message)))[:_MOST_CHARACTERS]
+    text = text[:_MOST_CHARACTERS]
     terms = [*terms_of(name), *terms_of(text)]
     episode, traits = _episode(place, at, last), traits_of(text)
     return Passage(place, episode, traits, at, speaker, text, "", terms, _date_terms(said_at))

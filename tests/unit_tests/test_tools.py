@@ -285,6 +285,16 @@ async def test_an_agent_searches_its_own_users_past(workspace, place, is_async):
     assert "of b" not in found.content
 
 
+def test_a_message_without_words_is_not_found(workspace):
+    """A message that only searches says nothing, however well what stands around it matches."""
+    mem = Nanomem(workspace)
+    call = {"name": "search_memory", "args": {"query": "needle"}, "id": "call_1"}
+    told = [HumanMessage("where is the needle?"), AIMessage("", tool_calls=[call]), AIMessage(" ")]
+    mem.history("now").add_messages(told)
+    [hit] = mem.memory.search_history("needle", neighbours=2)
+    assert (hit.position, hit.after) == (0, ())
+
+
 def test_an_agent_does_not_find_its_own_searches(workspace):
     """Neither the call that searches nor an earlier one's results are passages of the past."""
     mem = Nanomem(workspace)
@@ -296,5 +306,6 @@ def test_an_agent_does_not_find_its_own_searches(workspace):
         found = result["messages"][-2].content
         assert found.count("needle") == 1
         assert "calls search_memory" not in found
+        assert "assistant:  (session" not in found
     lines = mem.sessions.get_or_create("now").messages
     assert any(line.get("tool_calls") for line in lines), "the session has the call itself"
