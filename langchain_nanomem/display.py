@@ -33,6 +33,7 @@ _CELL = f"text-align:left;vertical-align:top;padding:.2em .8em .2em 0;border-top
 _SHORT = "white-space:nowrap;unicode-bidi:isolate"
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate"
 _FAINT = "opacity:.7"
+_NO_FACTS = f'<span style="{_FAINT}">no facts yet</span>'
 
 
 def session_html(
@@ -75,7 +76,7 @@ def memory_html(
         version_count: How many earlier versions of the facts are kept.
     """
     told = [_counted(version_count, "earlier version"), _counted(len(entries), "entry", "entries")]
-    shown = f'<div dir="auto" style="{_TEXT}">{_page(facts) or _faint("no facts yet")}</div>'
+    shown = f'<div dir="auto" style="margin-top:.4em;{_TEXT}">{_page(facts) or _NO_FACTS}</div>'
     rows = [_row(_name(stamp), _line(text), "") for stamp, text in entries[-_ENTRIES:]]
     return _box("Memory", " ".join(scope) or "of the workspace", told, shown + _table(rows))
 
