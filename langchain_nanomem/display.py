@@ -30,6 +30,7 @@ _UNSEEN = re.compile(
 _LINES = "1px solid rgba(128,128,128,.35)"
 _BOX = f"border:{_LINES};border-radius:6px;padding:.5em .8em;margin:.4em 0;max-width:60em"
 _CELL = f"text-align:left;vertical-align:top;padding:.2em .8em .2em 0;border-top:{_LINES}"
+_OF_PAGE = "background:transparent;color:inherit;font:inherit"  # a table doesn't always inherit
 _SHORT = "white-space:nowrap;unicode-bidi:isolate"
 _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate"
 _FAINT = "opacity:.7"
@@ -77,7 +78,7 @@ def memory_html(
     """
     told = [_counted(version_count, "earlier version"), _counted(len(entries), "entry", "entries")]
     shown = f'<div dir="auto" style="margin-top:.4em;{_TEXT}">{_page(facts) or _NO_FACTS}</div>'
-    rows = [_row(_name(stamp), _line(text), "") for stamp, text in entries[-_ENTRIES:]]
+    rows = [_row(_name(stamp), text=_line(text)) for stamp, text in entries[-_ENTRIES:]]
     return _box("Memory", " ".join(scope) or "of the workspace", told, shown + _table(rows))
 
 
@@ -87,7 +88,8 @@ def unreadable_html(title: str, name: str, error: Exception) -> str:
 
 
 def hit_html(
-    told: Sequence[str],
+    kind: str,
+    where: str,
     score: float,
     at: datetime | None,
     passages: Iterable[tuple[str, str, bool]],
@@ -95,17 +97,18 @@ def hit_html(
     """A passage that was found, between the messages around it.
 
     Args:
-        told: What it is and where it stands.
+        kind: Whether it was said or logged.
+        where: Where it stands.
         score: How well it matches.
         at: When it was said; None where that is not known.
         passages: Who said it, what, and whether it is the one that was found.
     """
-    facts = [*told[1:], "" if at is None else _moment(at), f"score {score:.2f}"]
+    facts = [*([] if at is None else [_moment(at)]), f"score {score:.2f}"]
     rows = [
-        _row(_name(speaker), _line(text) if is_found else _faint(_line(text)), "")
+        _row(_name(speaker), text=_line(text) if is_found else _faint(_line(text)))
         for speaker, text, is_found in passages
     ]
-    return _box("Found", told[0], [fact for fact in facts if fact], _table(rows))
+    return _box(kind.capitalize(), where, facts, _table(rows))
 
 
 def _message_row(place: int, record: dict[str, Any], consolidated: int) -> str:
@@ -114,7 +117,7 @@ def _message_row(place: int, record: dict[str, Any], consolidated: int) -> str:
     in_memory = place < consolidated
     speaker = _name(str(record.get("name") or record.get("role") or "?"))
     note = "in memory" if in_memory else ""
-    return _row(str(place), speaker, _faint(said) if in_memory else said, note)
+    return _row(str(place), speaker, text=_faint(said) if in_memory else said, note=note)
 
 
 def _said(fields: dict[str, Any]) -> str:
@@ -154,20 +157,19 @@ def _box(title: str, name: str, facts: Iterable[str], inside: str) -> str:
 def _table(rows: Sequence[str]) -> str:
     if not rows:
         return ""
-    style = "border-collapse:collapse;margin:.4em 0 0 0;background:transparent"
+    style = f"border-collapse:collapse;margin:.4em 0 0 0;{_OF_PAGE}"
     return f'<table style="{style}"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _row(*cells: str) -> str:
-    """A row of a table: some short cells, the text, a note; they are HTML already."""
-    *shorts, text, note = cells
+def _row(*shorts: str, text: str, note: str | None = None) -> str:
+    """A row of a table: a text behind some short cells, and before a note; all HTML already."""
     inside = [*(_cell(_faint(short), _SHORT) for short in shorts), _cell(text, _TEXT)]
-    inside += [_cell(_faint(note), _SHORT)] if note else []
+    inside += [] if note is None else [_cell(_faint(note), _SHORT)]
     return f'<tr style="background:transparent">{"".join(inside)}</tr>'
 
 
 def _cell(inside: str, style: str) -> str:
-    return f'<td dir="auto" style="background:transparent;{_CELL};{style}">{inside}</td>'
+    return f'<td dir="auto" style="{_OF_PAGE};{_CELL};{style}">{inside}</td>'
 
 
 def _faint(shown: str) -> str:

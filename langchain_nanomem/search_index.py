@@ -75,7 +75,7 @@ class SearchHit:
         where = self.source or " ".join(filter(None, [self.session_id, place]))
         around = [*self.before, self, *self.after]
         passages = [(one.speaker, one.text, one is self) for one in around]
-        return hit_html([self.kind, where], self.score, self.at, passages)
+        return hit_html(self.kind, where, self.score, self.at, passages)
 
 
 class _Asked(NamedTuple):
