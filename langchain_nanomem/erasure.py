@@ -263,7 +263,7 @@ def _reported(
 
 def _of_scope(sessions: SessionManager, scope: Scope, unreadable: list[str]) -> _Found:
     """What is there of a scope."""
-    present, damaged = _sessions_of(sessions, scope)
+    present, damaged = sessions_of(sessions, scope)
     archived, damaged_archives = _archived_of(sessions, scope)
     unreadable += [*damaged, *damaged_archives]
     return _Found(sessions, present, archived)
@@ -280,8 +280,8 @@ def _of_key(sessions: SessionManager, key: str) -> _Found:
     return _Found(sessions, [key] if is_present else [], [key] if is_archived else [])
 
 
-def _sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
-    """The sessions of a scope, and those of which nobody can tell."""
+def sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
+    """The keys of a scope's sessions, and those (or their places) of which nobody can tell."""
     found, unreadable = [], []
     for one in sessions.journal.list():
         if sessions.journal.is_nameless(one):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from langchain_nanomem.errors import NanomemError
 from langchain_nanomem.memory import MemoryStore
 from langchain_nanomem.printing import columns, emit, harmless, moment, one_line, size
 from langchain_nanomem.scope_names import scope_in
@@ -29,7 +30,7 @@ from langchain_nanomem.terminal_options import (
     examples,
     scope_given,
 )
-from langchain_nanomem.workspace_stats import size_of
+from langchain_nanomem.workspace_stats import MemorySize, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,29 +98,37 @@ def list_memories(
             emit(rows)
         else:
             typer.echo(columns([_SCOPES, *map(_cells, rows)], numbers=frozenset({1, 2, 3})))
+        for problem in filter(None, (row["problem"] for row in rows)):
+            typer.echo(harmless(problem), err=True)
 
     run(act)
 
 
 def _summary(memory: ScopeMemory) -> dict[str, Any]:
-    scope = scope_in(memory.name)
+    scope, problem = scope_in(memory.name), None
+    sizes: dict[str, int | None] = dict.fromkeys(MemorySize._fields)
+    try:
+        sizes |= size_of(memory)._asdict()
+    except (NanomemError, OSError) as error:
+        problem = str(error)
     return {
         "scope": None if scope is None else list(scope),
-        **size_of(memory)._asdict(),
+        **sizes,
         "place": str(memory.place),
+        "problem": problem,
     }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     scope = row["scope"]
     name = "(a name too long to be told)" if scope is None else " / ".join(scope)
-    return (
-        harmless(name or "(the workspace's)"),
-        size(row["facts_bytes"]),
-        str(row["versions"]),
-        str(row["log_entries"]),
-        harmless(row["place"]),
-    )
+    return (harmless(name or "(the workspace's)"), *_sizes(row), harmless(row["place"]))
+
+
+def _sizes(row: dict[str, Any]) -> tuple[str, str, str]:
+    if row["problem"] is not None:
+        return ("unreadable", "", "")
+    return (size(row["facts_bytes"]), str(row["versions"]), str(row["log_entries"]))
 
 
 @memory.command("show")

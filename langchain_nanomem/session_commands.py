@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from langchain_nanomem.erasure import sessions_of
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.printing import columns, emit, harmless, moment, one_line, size
 from langchain_nanomem.session_view import calls_of, said_at, view_session, words_of
@@ -92,13 +93,9 @@ def list_sessions(  # noqa: PLR0913 - its options
 def _present(manager: SessionManager, whose: tuple[str, ...] | None) -> list[dict[str, Any]]:
     rows = manager.list_sessions()
     if whose is not None:
-        rows = [row for row in rows if _belongs(manager, row["key"], whose)]
+        keys = set(sessions_of(manager, whose)[0])  # of the others it warns
+        rows = [row for row in rows if row["key"] in keys]
     return [row | {"path": str(row["path"])} for row in rows]
-
-
-def _belongs(manager: SessionManager, key: str, whose: tuple[str, ...]) -> bool:
-    with manager.reading(key) as records:
-        return (records.scope or ()) == whose
 
 
 def _archived(manager: SessionManager, whose: tuple[str, ...] | None) -> list[dict[str, Any]]:

@@ -148,6 +148,24 @@ def test_memories_are_listed_and_shown(command, filled):
     assert "there is no memory of 'user / eve'" in wrong.stderr
 
 
+@pytest.mark.back_ends("files")
+def test_what_cannot_be_read_hides_nothing_else(command, filled, caplog):
+    """A damaged session and a damaged memory are told of; the others are listed all the same."""
+    session, memory = filled.sessions.journal.path("cli:bob"), filled.memory_for(("user", "bob"))
+    session.write_bytes(b'{"role": "user", "content": 7\n' + session.read_bytes())
+    memory.write_long_term("# Facts")
+    memory.memory_path.write_bytes(b"\xff\xfe")
+    done = command("sessions", "list", "--user", "ada")
+    assert (done.exit_code, "cli:ada" in done.stdout) == (0, True)
+    assert "'cli:bob': nobody can tell whose it is" in caplog.text
+    rows = {tuple(row["scope"]): row for row in command.json("memory", "list")}
+    assert rows["user", "ada"]["problem"] is None
+    assert rows["user", "bob"]["facts_bytes"] is None
+    listed = command("memory", "list")
+    assert "unreadable" in listed.stdout
+    assert "UTF-8" in listed.stderr
+
+
 def test_versions_are_compared_and_restored(command, filled):
     """The history names them, the diff tells what changed, and a restored one can be undone."""
     (old,) = command.json("memory", "history", "--user", "ada")
