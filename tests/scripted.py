@@ -76,6 +76,10 @@ class ScriptedChatModel(BaseChatModel):
     prompts: list[list[BaseMessage]] = Field(default_factory=list)
     options: list[dict[str, Any]] = Field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """Short: LangChain makes one of each model that is called, for its callbacks."""
+        return f"{type(self).__name__}()"
+
     @property
     def _llm_type(self) -> str:
         return "scripted"

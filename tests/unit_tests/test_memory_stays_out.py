@@ -13,6 +13,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from scripted import ScriptedChatModel, save_memory
+from within import texts_within
 
 from langchain_nanomem import MemoryState, Nanomem, TokenCounter
 
@@ -84,8 +85,16 @@ def graph_of(request, mem, chat):
 
 
 def found_in(value):
-    text = value if isinstance(value, str) else f"{value!r} {value}"
-    return [secret for secret in SECRETS if secret in text]
+    return texts_within(value, *SECRETS)
+
+
+def test_what_is_looked_for_is_found_wherever_it_is():
+    """In a tool's arguments, in a field, in a key, and beside what can't be pickled."""
+    call = {"name": "look", "args": {"where": [BEFORE]}, "id": "1"}
+    deep = ({"messages": [AIMessage("", tool_calls=[call])]}, ToolMessage(AFTER, tool_call_id="1"))
+    assert found_in(deep) == [BEFORE, AFTER]
+    assert found_in([lambda: 0, {ENTRY: 1}]) == [ENTRY]
+    assert found_in((HumanMessage("nothing"), None)) == []
 
 
 def journal_records(mem):
