@@ -13,7 +13,13 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import (
+    BaseMessage,
+    HumanMessage,
+    MessageLikeRepresentation,
+    SystemMessage,
+    convert_to_messages,
+)
 
 from langchain_nanomem.errors import ConsolidationError
 from langchain_nanomem.fences import fenced
@@ -67,8 +73,9 @@ SAVE_MEMORY = {
     },
 }
 
-Prompt = str | Callable[[str, str], list[BaseMessage]]
-"""Instructions, or a function from current memory and conversation to the whole prompt."""
+Prompt = str | Callable[[str, str], Sequence[MessageLikeRepresentation]]
+"""Instructions, or a function from current memory and conversation to the whole prompt, as
+messages or in any form that LangChain makes messages of, such as ``("user", "…")``."""
 
 _FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 _CUT_OFF = frozenset(
@@ -118,7 +125,7 @@ def build_prompt(
         limit: How long the new memory may be, in words for the model; "" to say nothing of it.
     """
     if not isinstance(prompt, str):
-        return prompt(memory, conversation)
+        return convert_to_messages(prompt(memory, conversation))
     parts = [fenced_memory(memory), fenced(conversation, _CONVERSATION, _MEMORY), limit]
     question = "\n\n".join(part for part in parts if part)
     return [SystemMessage(prompt), HumanMessage(question)]

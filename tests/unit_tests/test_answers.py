@@ -451,7 +451,7 @@ def test_a_function_makes_the_whole_prompt():
         seen.append((memory, conversation))
         return own
 
-    assert build_prompt(prompt, "m", "c") is own
+    assert build_prompt(prompt, "m", "c") == own
     assert seen == [("m", "c")]
 
 

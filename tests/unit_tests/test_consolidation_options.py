@@ -83,11 +83,13 @@ def test_own_instructions_replace_the_built_in_ones(make, run):
     assert "a {brace} and %d {0}" in shown(consolidator.model)[0]
 
 
-def test_an_own_prompt_function_makes_the_messages(make, run):
+@pytest.mark.parametrize(
+    "form",
+    [HumanMessage, lambda text: ("user", text), lambda text: {"role": "user", "content": text}],
+)
+def test_an_own_prompt_function_makes_the_messages(make, run, form):
     """cases/consolidation.md 23: it is given memory and conversation, as texts."""
-    consolidator = make(
-        prompt=lambda memory, conversation: [HumanMessage(f"{memory}|{conversation}")]
-    )
+    consolidator = make(prompt=lambda memory, conversation: [form(f"{memory}|{conversation}")])
     consolidator.memory.write_long_term("- likes {tea}")
     assert run(consolidator, session_of(consolidator, "UAU"))
     (prompt,) = consolidator.model.prompts[0]
