@@ -256,8 +256,7 @@ def _ours_fixed(parts: Parts) -> Any:
 
 
 def _ours_cheap(parts: Parts) -> Any:
-    mean = int(parts.setting.budget_tokens * parts.setting.knob)
-    return _ours(parts, policy=CostAwarePolicy(keep_tokens=200, mean_tokens=mean))
+    return _ours(parts, policy=_cheap(parts.setting))
 
 
 def _ours_fixed_in_place(parts: Parts) -> Any:
@@ -265,9 +264,13 @@ def _ours_fixed_in_place(parts: Parts) -> Any:
 
 
 def _ours_cheap_in_place(parts: Parts) -> Any:
-    mean = int(parts.setting.budget_tokens * parts.setting.knob)
-    policy = CostAwarePolicy(keep_tokens=200, mean_tokens=mean)
-    return _ours(parts, policy=policy, reuse_prompt=True)
+    return _ours(parts, policy=_cheap(parts.setting), reuse_prompt=True)
+
+
+def _cheap(setting: Setting) -> CostAwarePolicy:
+    """At 0 the cheapest there is: nothing is asked to stay, but for the turn under way."""
+    mean = int(setting.budget_tokens * setting.knob)
+    return CostAwarePolicy(keep_tokens=200 if mean else 0, mean_tokens=mean)
 
 
 _SHARES = (0.2, 0.35, 0.5, 0.65, 0.8)

@@ -6,18 +6,22 @@ A conversation's real sizes through every pair of "begin at" and "keep" (1,100 o
 nothing in a prompt but the fixed part, the memory and the window; each summary takes one call. The
 cheapest pair with at least a peer's words is the bound at that peer. It is given twice: bare, where
 a summary is asked for with nothing but what it has to read, and a window may begin with an answer;
-and with what a log and a search cost, which are the question that asks for both, an entry for each
-summary, the tool's schema and the memory's fence in each prompt, and whole turns in the window.
+and with what a log and a search cost, which are the question that asks for both, the date and the
+speaker of each message in it, as many questions as the model's window takes them in, an entry and a
+memory for each, the tool's schema and the memory's fence in each prompt, and whole turns in the
+window.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import tempfile
 from collections import deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,12 +33,14 @@ from prompt_cost_report import CHEAP, CHEAP_REUSED, OUTPUT_PRICES, cost_at, peer
 from prompt_cost_run import Measured, priced
 
 from langchain_nanomem import MemoryStore, SessionManager, create_search_memory_tool, in_place
-from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS
+from langchain_nanomem.answers import DEFAULT_INSTRUCTIONS, SAVE_MEMORY, build_prompt
 from langchain_nanomem.memory import fence_memory
+from langchain_nanomem.rendering import render_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_SOME_DAY = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
 _STEPS = 40
 _LOWEST = 12
 """The steps of the budget that a summary may begin at begin here: 0.3 of it."""
@@ -44,7 +50,8 @@ HEAD = (
     "everything, at its words, with output at 1 and at 5. **ours**: the cost-aware policy. "
     "**with log and search**: the cheapest of 1,100 policies whose prompts have the tool and the "
     "fence, whose windows are of whole turns, and whose summaries are asked for an entry and a "
-    "memory in our words. **bare**: the cheapest of those with none of these. "
+    "memory in our words, with a date for each message, in a question that the window "
+    "holds. **bare**: the cheapest of those with none of these. "
     "Where the bound is over 0.9, no policy reaches 0.9 of that peer at those words.\n"
 )
 _COLUMNS = (
@@ -57,6 +64,8 @@ class Size(NamedTuple):
 
     prompt_tokens: int
     words: int
+    told: int = 0
+    """In a question: with its date and its speaker."""
 
 
 class Point(NamedTuple):
@@ -94,6 +103,8 @@ class Policy(NamedTuple):
     """The summary is asked behind the agent's prompt, which is cached."""
     asked: int = 0
     """The question of a summary."""
+    room: int = 0
+    """What of the conversation a question has room for. 0: all, and as it stands in a prompt."""
     goes: int = 1
     """How many messages go at a time: two are a turn."""
 
@@ -106,11 +117,15 @@ class Policy(NamedTuple):
             held, words = held + question.prompt_tokens, words + question.words
             fresh += question.prompt_tokens
             if self.fixed + memory + held > self.begin:
-                before = held
+                before, told = held, 0
                 while len(live) > self.goes and self.fixed + self.memory + held > self.keep:
                     for gone in [live.popleft() for _ in range(self.goes)]:
                         held, words = held - gone.prompt_tokens, words - gone.words
-                self._pay_summary(paid, memory, before, before - held)
+                        told += gone.told
+                if self.is_reusing:
+                    self._pay_behind(paid, memory + before)
+                else:
+                    self._pay_apart(paid, memory, told if self.room else before - held)
                 memory, fresh = self.memory, self.memory + held
             paid.uncached += fresh
             paid.cached += self.fixed + memory + held - fresh
@@ -120,13 +135,17 @@ class Policy(NamedTuple):
             fresh = answer.prompt_tokens
         return paid
 
-    def _pay_summary(self, paid: Paid, memory: int, held: int, gone: int) -> None:
-        paid.written += self.memory + self.entry
+    def _pay_behind(self, paid: Paid, read: int) -> None:
+        """A summary that is asked behind the agent's prompt."""
         paid.uncached += self.asked
-        if self.is_reusing:
-            paid.cached += self.fixed + memory + held
-        else:
-            paid.uncached += memory + gone
+        paid.cached += self.fixed + read
+        paid.written += self.memory + self.entry
+
+    def _pay_apart(self, paid: Paid, memory: int, told: int) -> None:
+        """A summary that is asked in prompts of its own, each with the memory of the one before."""
+        calls = math.ceil(told / self.room) if self.room else 1
+        paid.uncached += calls * self.asked + memory + (calls - 1) * self.memory + told
+        paid.written += calls * (self.memory + self.entry)
 
 
 def policies(setting: Setting, *, with_log: bool, is_reusing: bool) -> Iterator[Policy]:
@@ -136,17 +155,19 @@ def policies(setting: Setting, *, with_log: bool, is_reusing: bool) -> Iterator[
     fixed = COUNTER([SystemMessage(SYSTEM)]) + (_search_tokens() if with_log else 0)
     entry, goes = (ENTRY_TOKENS, 2) if with_log else (0, 1)
     asked = _question_tokens(is_reusing=is_reusing) if with_log else 0
+    room = budget - asked - memory if with_log and not is_reusing else 0
     for begin in (budget * step // _STEPS for step in range(_LOWEST, _STEPS + 1)):
         for step in range(1, _STEPS):
             keep = fixed + memory + (begin - fixed - memory) * step // _STEPS
             if keep < begin:
-                yield Policy(begin, keep, memory, fixed, entry, is_reusing, asked, goes)
+                yield Policy(begin, keep, memory, fixed, entry, is_reusing, asked, room, goes)
 
 
 def _question_tokens(*, is_reusing: bool) -> int:
-    """What asks for an entry and a memory, without the conversation and its dates."""
-    behind = in_place._INTRODUCTION + in_place._QUESTION  # noqa: SLF001 - as the agent's model gets it
-    return COUNTER.count_text(behind if is_reusing else DEFAULT_INSTRUCTIONS)
+    """What asks for an entry and a memory, without these and the conversation."""
+    if is_reusing:  # as the agent's model gets it
+        return COUNTER.count_text(in_place._INTRODUCTION + in_place._QUESTION)  # noqa: SLF001
+    return COUNTER(build_prompt(DEFAULT_INSTRUCTIONS, "", "")) + COUNTER.count_tools([SAVE_MEMORY])
 
 
 def _search_tokens() -> int:
@@ -171,8 +192,9 @@ def points(talks: Sequence[Talk], some: Iterator[Policy]) -> list[Point]:
 
 
 def _size(text: object) -> Size:
-    words = str(text)
-    return Size(COUNTER.count_message(HumanMessage(words)), COUNTER.count_text(words))
+    message = HumanMessage(str(text))
+    told = COUNTER.count_text(render_message(message, _SOME_DAY)) + 1
+    return Size(COUNTER.count_message(message), COUNTER.count_text(str(text)), told)
 
 
 def section(runs: Sequence[Measured], talks: Sequence[Talk]) -> str:

@@ -53,3 +53,15 @@ def test_a_log_and_a_search_cost_more_than_none():
             min(point.costs for point in some if point.verbatim >= words) for some in (logged, bare)
         )
         assert without < with_log
+
+
+def test_a_question_that_is_asked_apart_has_dates_and_is_asked_as_often_as_its_room_takes():
+    """By hand: 130 tokens with dates take three questions of 50; the later ones read the memory."""
+    exchanges = [
+        (question._replace(told=45), answer._replace(told=40)) for question, answer in EXCHANGES
+    ]
+    policy = Policy(190, 120, memory=10, fixed=30, entry=7, is_reusing=False, asked=11, room=50)
+    paid, free = policy.run(exchanges), policy._replace(asked=0, room=0).run(exchanges)
+    assert paid.written == 3 * (10 + 7)
+    assert paid.uncached - free.uncached == 3 * 11 + 2 * 10 + (45 + 40 + 45) - (30 + 40 + 50)
+    assert (paid.cached, paid.words) == (free.cached, free.words)
