@@ -451,7 +451,8 @@ def test_a_function_makes_the_whole_prompt():
         seen.append((memory, conversation))
         return own
 
-    assert build_prompt(prompt, "m", "c") == own
+    (made,) = build_prompt(prompt, "m", "c")
+    assert made is own[0]
     assert seen == [("m", "c")]
 
 
