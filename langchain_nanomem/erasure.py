@@ -146,7 +146,7 @@ def erase_session(places: Sequence[SessionManager], backend: MemoryBackend, key:
         OSError: Something could not be removed; the rest was, and the same call goes on with it.
     """
     done = Erased(f"session {key!r}")
-    scope = _scope_of(places[0], key)
+    scope = scope_of(places[0], key)
     found = [_of_key(one, key) for one in places]
     samples = _samples_of(found, done)
     logs = _Logs(_telling_of([key], samples.entry_ids), done.unreadable)
@@ -263,7 +263,7 @@ def _reported(
 
 def _of_scope(sessions: SessionManager, scope: Scope, unreadable: list[str]) -> _Found:
     """What is there of a scope."""
-    present, damaged = sessions_of(sessions, scope)
+    present, damaged = _sessions_of(sessions, scope)
     archived, damaged_archives = _archived_of(sessions, scope)
     unreadable += [*damaged, *damaged_archives]
     return _Found(sessions, present, archived)
@@ -280,8 +280,8 @@ def _of_key(sessions: SessionManager, key: str) -> _Found:
     return _Found(sessions, [key] if is_present else [], [key] if is_archived else [])
 
 
-def sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
-    """The keys of a scope's sessions, and those (or their places) of which nobody can tell."""
+def _sessions_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], list[str]]:
+    """The sessions of a scope, and those of which nobody can tell."""
     found, unreadable = [], []
     for one in sessions.journal.list():
         if sessions.journal.is_nameless(one):
@@ -316,8 +316,8 @@ def _archived_of(sessions: SessionManager, scope: Scope) -> tuple[list[str], lis
     return found, unreadable
 
 
-def _scope_of(sessions: SessionManager, key: str) -> Scope | None:
-    """Whose a session is; None where there is none, or nobody can tell."""
+def scope_of(sessions: SessionManager, key: str) -> Scope | None:
+    """Whose a session is; None where there is none, or nobody can tell, of which it warns."""
     archive = sessions.journal.archive
     try:
         if archive is not None and (kept := archive.find(key)) is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from langchain_nanomem.erasure import sessions_of
+from langchain_nanomem.erasure import scope_of
 from langchain_nanomem.manager import SessionManager
 from langchain_nanomem.printing import columns, emit, harmless, moment, one_line, size
 from langchain_nanomem.session_view import calls_of, said_at, view_session, words_of
@@ -93,8 +93,7 @@ def list_sessions(  # noqa: PLR0913 - its options
 def _present(manager: SessionManager, whose: tuple[str, ...] | None) -> list[dict[str, Any]]:
     rows = manager.list_sessions()
     if whose is not None:
-        keys = set(sessions_of(manager, whose)[0])  # of the others it warns
-        rows = [row for row in rows if row["key"] in keys]
+        rows = [row for row in rows if scope_of(manager, row["key"]) == whose]
     return [row | {"path": str(row["path"])} for row in rows]
 
 
